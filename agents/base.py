@@ -1,0 +1,127 @@
+"""The protocol that every agent follows: say how to start it, then read what it left.
+
+Adding an agent is one module with a class like :class:`Agent` and one row in :data:`agents.AGENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A file or folder of the host that an agent may see, at ``target`` inside its view."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """What an agent is told about one trial. Paths are those that the agent itself sees.
+
+    ``truth_dir`` is set only for agents that declare ``reads_truth`` (the synthetic ones, which run outside containment);
+    ``task_dir`` likewise.
+    """
+
+    instruction: str
+    instruction_file: str
+    input_dir: str
+    output_dir: str
+    budget_seconds: float
+    model: str | None = None
+    effort: str = "medium"
+    command: str | None = None
+    truth_dir: Path | None = None
+    task_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start an agent: everything it needs, declared, so that containment can allow exactly that.
+
+    Parameters
+    ----------
+    argv
+        Program and arguments, as seen from inside.
+    stdin
+        Bytes for standard input; ``None`` closes it.
+    environment
+        Variables of the agent's own; nothing else of the operator's environment passes.
+    pass_environment
+        Names of variables taken over from the operator where they are set (a key for this agent alone).
+    binds
+        Files and folders of the host, besides the system, that it needs.
+    python_prefix
+        Whether it runs on this interpreter (its prefix is then bound read-only).
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    pass_environment: tuple[str, ...] = ()
+    binds: tuple[Bind, ...] = ()
+    python_prefix: bool = False
+
+
+class Usage(BaseModel):
+    """What a run consumed. A signal that an agent does not give stays ``None``, never 0."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    tool_calls: int | None = None
+    cost_usd: float | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was read from an agent's logs after it ended."""
+
+    usage: Usage = field(default_factory=Usage)
+    final_message: str | None = None
+    refused: str | None = None  # the provider's structured refusal, never words printed by the agent
+    infrastructure: str | None = None  # a structured fault of provider or host
+
+
+class Agent:
+    """Base class: an agent that is started once and left alone.
+
+    ``contained`` is ``False`` only for our own synthetic agents, which read truth; records say so. ``version`` enters the
+    resume key: raise it when the agent's behaviour changes.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str] = "1"
+    description: ClassVar[str] = ""
+    contained: ClassVar[bool] = True
+    reads_truth: ClassVar[bool] = False
+    needs_model: ClassVar[bool] = False
+    effort_control: ClassVar[bool] = False  # whether a reasoning effort can be set
+    synthetic: ClassVar[bool] = False  # fixes an end of the scale; never ranked among real agents
+
+    def unavailable(self) -> str | None:
+        """Say why this agent cannot run here and what would help, or ``None``."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Identity of the agent's own code for the resume key, beyond ``version``."""
+        return self.version
+
+    def launch(self, session: Session) -> Launch:
+        """Return how to start the agent on ``session``."""
+        raise NotImplementedError
+
+    def read(self, stdout: Path, stderr: Path, output_dir: Path) -> Evidence:
+        """Read usage, closing message and structured faults from what the run left."""
+        return Evidence()
