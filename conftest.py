@@ -1,15 +1,8 @@
-"""Make a bare checkout work: import path and plugin, where the package is not installed."""
+"""Make a bare checkout work: put it on the import path and load the plugin unless it is registered already."""
 
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parent))
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    if not config.pluginmanager.has_plugin("biabench_plugin.plugin"):
-        from biabench_plugin import plugin
-
-        config.pluginmanager.register(plugin, "biabench_plugin.plugin")
+pytest_plugins = ("biabench_plugin.plugin",)

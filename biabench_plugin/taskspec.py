@@ -168,8 +168,8 @@ Source-study policy:
 """
 
 _COMPUTE = {
-    True: "Compute environment:\n- A CUDA-capable GPU is available to you; use it for heavy steps where a library supports it, "
-    "and the CPU otherwise.\n",
+    True: "Compute environment:\n- A CUDA-capable GPU is available to you; use it for heavy steps where a library "
+    "supports it, and the CPU otherwise.\n",
     False: "Compute environment:\n- No GPU is available; plan for CPU execution.\n",
 }
 

@@ -1,0 +1,192 @@
+"""A task's input and evaluation folders: demo data built here, published data, or any folder laid out like them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+from filelock import FileLock
+
+from biabench_plugin.taskspec import TaskSpec
+
+PUBLISHED_REVISION = "v1.0"
+
+
+class DatasetError(ValueError):
+    """A dataset cannot be used; the message says which folder was expected and what to do."""
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """Where one task's images and truth lie, and their identity."""
+
+    kind: Literal["demo", "full", "folder"]
+    revision: str
+    input: Path
+    truth: Path
+    opaque: bool  # whether the path of `input` gives nothing away about the task
+
+    def digests(self) -> tuple[str, str]:
+        """Return the SHA-256 digests of the input and of the truth folder."""
+        return folder_digest(self.input), folder_digest(self.truth)
+
+
+def cache_dir() -> Path:
+    """Folder for demo and published data: ``BIABENCH_CACHE`` or the user's cache folder."""
+    return Path(os.environ.get("BIABENCH_CACHE") or platformdirs.user_cache_dir("biabench")).resolve()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What ``--dataset`` names."""
+
+    kind: Literal["demo", "full", "folder"]
+    seed: int = 0
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> Dataset:
+        """Parse ``demo[:SEED]``, ``full`` or a folder; ``None`` means demo while no published data are there."""
+        if text is None:
+            if _published_root().is_dir():
+                raise DatasetError("the published data are present: say --dataset=demo or --dataset=full")
+            return cls("demo")
+        name, separator, seed = text.partition(":")
+        if name == "demo" and (not separator or seed.isdigit()):
+            return cls("demo", seed=int(seed or 0))
+        if text == "full":
+            if not _published_root().is_dir():
+                raise DatasetError(
+                    f"--dataset=full: no published data below {_published_root()}; put each task's input/ and "
+                    f"evaluation/ folders there, or name their folder with --dataset=PATH"
+                )
+            return cls("full", path=_published_root())
+        path = Path(text).expanduser().resolve()
+        if not path.is_dir():
+            raise DatasetError(f"--dataset={text}: expected demo, demo:SEED, full or an existing folder")
+        return cls("folder", path=path)
+
+    @property
+    def name(self) -> str:
+        """Short text for records and folder names."""
+        if self.kind == "demo":
+            return "demo" if self.seed == 0 else f"demo:{self.seed}"
+        return self.kind if self.path is None or self.kind == "full" else str(self.path)
+
+    @property
+    def default_repeats(self) -> int:
+        return 1 if self.kind == "demo" else 3
+
+    def locate(self, task: TaskSpec) -> TaskData | None:
+        """Return the data of a task, building demo data when needed; ``None`` when a folder does not hold the task."""
+        if self.kind == "demo":
+            folder = demo_folder(task, self.seed)
+            return TaskData("demo", f"demo-{self.seed}-{folder.name}", folder / "input", folder / "evaluation", True)
+        assert self.path is not None
+        for name in (task.slug, task.dataset_id):
+            folder = self.path / name
+            if (folder / "input").is_dir():
+                if task.truth == "files" and not (folder / "evaluation").is_dir():
+                    raise DatasetError(f"{folder}: has input/ but no evaluation/; without truth nothing can be scored")
+                revision = PUBLISHED_REVISION if self.kind == "full" else "local"
+                return TaskData(self.kind, revision, folder / "input", folder / "evaluation", False)
+        return None
+
+    def check(self, tasks: dict[str, TaskSpec]) -> None:
+        """Raise when a folder holds none of the tasks."""
+        if self.path is not None and not any(
+            (self.path / name / "input").is_dir() for task in tasks.values() for name in (task.slug, task.dataset_id)
+        ):
+            raise DatasetError(
+                f"--dataset={self.path}: holds none of the tasks; expected <task>/input and <task>/evaluation, with "
+                f"<task> one of {', '.join(sorted(tasks))} (or their dataset ids)"
+            )
+
+
+def _published_root() -> Path:
+    return cache_dir() / "full" / PUBLISHED_REVISION
+
+
+def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
+    """Run a task's simulator: writes ``destination/input`` and ``destination/evaluation``."""
+    path = task.folder / "demo.py"
+    if not path.is_file():
+        raise DatasetError(f"{path}: task {task.slug} has no demo data; name a folder with --dataset=PATH")
+    spec = importlib.util.spec_from_file_location(f"biabench_demo_{task.slug}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make(destination, seed)
+
+
+def demo_folder(task: TaskSpec, seed: int) -> Path:
+    """Return the cached demo data of a task and seed, building them once; the folder's name gives nothing away."""
+    digest = hashlib.sha256(f"{task.slug}:{seed}".encode())
+    for path in (task.folder / "demo.py", *sorted(Path(__file__).resolve().parent.parent.glob("tasks/_*.py"))):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    for package in ("numpy", "scipy", "scikit-image", "tifffile"):
+        digest.update(version(package).encode())
+    root = cache_dir() / "demo"
+    folder = root / digest.hexdigest()[:24]
+    if folder.is_dir():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            building = Path(tempfile.mkdtemp(prefix="building-", dir=root))
+            try:
+                build_demo(task, building, seed)
+                building.chmod(0o755)
+                building.rename(folder)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path
+
+
+def folder_digest(folder: Path) -> str:
+    """Return the SHA-256 of a folder's relative paths and file contents.
+
+    Contents are read once per machine: a digest is reused while no file's size or time changed.
+    """
+    if not folder.is_dir():
+        return "absent"
+    listing = [(path, path.stat()) for path in _files(folder)]
+    signature = hashlib.sha256(
+        json.dumps(
+            [
+                str(folder.resolve()),
+                *((str(p.relative_to(folder)), s.st_size, s.st_mtime_ns, s.st_ino) for p, s in listing),
+            ]
+        ).encode()
+    ).hexdigest()
+    remembered = cache_dir() / "digests" / signature[:2] / signature
+    if remembered.is_file():
+        return remembered.read_text(encoding="ascii")
+    digest = hashlib.sha256()
+    for path, _ in listing:
+        with path.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    temporary = remembered.with_suffix(f".{os.getpid()}")
+    temporary.write_text(digest.hexdigest(), encoding="ascii")
+    temporary.replace(remembered)
+    return digest.hexdigest()

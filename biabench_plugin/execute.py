@@ -1,0 +1,209 @@
+"""Run one attempt of one trial: agent, end state, score, record."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import evaluators
+from agents.base import Agent, Evidence, Session
+from biabench_plugin import checkout, supervisor
+from biabench_plugin.campaign import Configuration, Settings, Trial
+from biabench_plugin.datasets import TaskData
+from biabench_plugin.endstate import classify
+from biabench_plugin.gpu import Gpu
+from biabench_plugin.isolation import Containment, containment_for, opaque_input
+from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, write_record
+from biabench_plugin.supervisor import RunResult
+from biabench_plugin.taskspec import TaskSpec, render_instruction
+from biabench_plugin.workspace import Attempt, TrialFolder
+
+_PACKAGES = ("biabench", "numpy", "scipy", "scikit-image", "tifffile", "imagecodecs", "pandas", "pytest")
+
+
+def template_digest(task: TaskSpec, level: str) -> str:
+    """Digest of the instruction with placeholders for what differs between hosts: paths and GPU."""
+    text = render_instruction(task, level, gpu=False, input_dir="{input}", output_dir="{output}")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is fixed for a session: how agents are contained, and what else they may use."""
+
+    settings: Settings
+    dataset_name: str
+
+    def containment(self, agent: Agent) -> Containment:
+        return containment_for(self.settings.isolation, contained=agent.contained)
+
+
+@cache
+def _packages() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES}
+
+
+def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, object]) -> Provenance:
+    """Describe this host and the versions that a score depends on."""
+    packages = dict(_packages())
+    return Provenance(
+        biabench=packages.pop("biabench"),
+        commit=checkout.commit(),
+        python=sys.version.split()[0],
+        packages=packages,
+        host=socket.gethostname(),
+        platform=platform.platform(),
+        cpus=len(os.sched_getaffinity(0)),
+        gpu=[] if gpu is None else [gpu.description],
+        isolation=containment.describe(),
+        tools=tools,
+    )
+
+
+def run_attempt(
+    folder: TrialFolder, agent: Agent, host: Host, data: TaskData, gpu: Gpu | None, resume_key: str
+) -> tuple[TrialRecord, Path]:
+    """Run one attempt under the trial's lock and write its record.
+
+    Whatever the agent does, a record comes out; faults of our own (unreadable truth, full disk) raise, and leave the
+    attempt without a record, so that the next session runs it again.
+    """
+    trial = folder.trial
+    attempt = folder.new_attempt()
+    try:
+        containment = host.containment(agent)
+        view = opaque_input(data.input, attempt.work, containment.in_force, opaque=data.opaque)
+        paths = containment.paths(attempt.rooms)
+        instruction = render_instruction(
+            trial.task,
+            trial.configuration.instruction,
+            gpu=gpu is not None,
+            input_dir=paths.input_dir,
+            output_dir=paths.output_dir,
+        )
+        attempt.write_instruction(instruction)
+        session = Session(
+            instruction=instruction,
+            instruction_file=paths.instruction_file,
+            input_dir=paths.input_dir,
+            output_dir=paths.output_dir,
+            budget_seconds=host.settings.budget_seconds,
+            model=trial.configuration.model,
+            effort=trial.configuration.effort,
+            command=trial.configuration.command,
+            truth_dir=data.truth if agent.reads_truth else None,
+            task_dir=trial.task.folder if agent.reads_truth else None,
+        )
+        run = supervisor.run(
+            agent.launch(session),
+            rooms=attempt.rooms,
+            containment=containment,
+            limits=supervisor.Limits(
+                budget_seconds=host.settings.budget_seconds,
+                output_bytes=int(host.settings.output_quota_gb * 1e9),
+            ),
+            network=host.settings.network,
+            gpu_devices=() if gpu is None else (str(gpu.index),),
+            tool_env=host.settings.agent_env,
+            weights=host.settings.agent_weights,
+        )
+        evidence = agent.read(
+            attempt.rooms.logs / "stdout.log", attempt.rooms.logs / "stderr.log", attempt.rooms.output
+        )
+        input_changed = view.changed()
+        attempt.collect()
+    except BaseException:
+        attempt.discard()
+        raise
+    record = _record(trial, agent, host, data, gpu, containment, attempt, run, evidence, input_changed, resume_key)
+    return record, write_record(record, attempt.path)
+
+
+def score(task: TaskSpec, submission: Path, data: TaskData) -> evaluators.OutcomeScore:
+    """Score a folder against a task's truth in the bounded child process."""
+    return evaluators.evaluate_bounded(task.outcome, task.deliverables, submission, data.truth, data.input)
+
+
+def rescore(record: TrialRecord, path: Path, task: TaskSpec, data: TaskData) -> TrialRecord:
+    """Score an attempt's stored submission again, keeping the former record beside the new one."""
+    fresh = score(task, path.parent / "submission", data)
+    former = "none" if record.score is None else record.score.evaluator_version
+    path.replace(path.with_name(f"record.evaluator-{former}.json"))
+    updated = record.model_copy(update={"score": fresh})
+    write_record(updated, path.parent)
+    return updated
+
+
+def _effort_applied(agent: Agent, configuration: Configuration) -> str:
+    return configuration.effort if agent.effort_control else "no control"
+
+
+def _record(
+    trial: Trial,
+    agent: Agent,
+    host: Host,
+    data: TaskData,
+    gpu: Gpu | None,
+    containment: Containment,
+    attempt: Attempt,
+    run: RunResult,
+    evidence: Evidence,
+    input_changed: bool,
+    resume_key: str,
+) -> TrialRecord:
+    begun = time.monotonic()
+    result = score(trial.task, attempt.submission, data)
+    evaluation_seconds = time.monotonic() - begun
+    ending = classify(result.delivered, run, evidence)
+    input_digest, truth_digest = data.digests()
+    return TrialRecord(
+        trial=trial.id,
+        task=trial.task.slug,
+        agent=agent.name,
+        agent_version=agent.version,
+        configuration=trial.configuration.id,
+        model=trial.configuration.model,
+        instruction_level=trial.configuration.instruction,
+        effort_requested=trial.configuration.effort,
+        effort_applied=_effort_applied(agent, trial.configuration),
+        repeat=trial.repeat,
+        attempt=attempt.number,
+        synthetic=agent.synthetic,
+        resume_key=resume_key,
+        dataset=DatasetIdentity(
+            kind=data.kind,
+            name=host.dataset_name,
+            revision=data.revision,
+            input_digest=input_digest,
+            truth_digest=truth_digest,
+        ),
+        instruction_digest=template_digest(trial.task, trial.configuration.instruction),
+        status=ending.state,
+        status_reason=ending.reason,
+        timed_out=ending.timed_out,
+        quota_exceeded=run.quota_exceeded,
+        infrastructure="the input was changed during the run" if input_changed else ending.infrastructure,
+        score=result,
+        usage=evidence.usage,
+        final_message=evidence.final_message,
+        exit_code=run.exit_code,
+        signal=run.signal,
+        survivors_killed=run.survivors_killed,
+        log_truncated=run.log_truncated,
+        input_changed=input_changed,
+        budget_seconds=host.settings.budget_seconds,
+        network=host.settings.network,
+        started=run.started,
+        wall_seconds=run.wall_seconds,
+        evaluation_seconds=evaluation_seconds,
+        provenance=provenance(containment, gpu, {}),
+        run_folder=attempt.path.relative_to(attempt.campaign).as_posix(),
+    )

@@ -1,0 +1,98 @@
+"""Every command-line option in one place, and the checks that need nothing but their values.
+
+This module is imported by every pytest run that has the plugin installed: it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from typing import Any
+
+import pytest
+
+EFFORTS = ("minimal", "low", "medium", "high", "max")
+LEVELS = ("brief", "detailed")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PREFIX = "biabench_"
+
+
+def seconds(text: str) -> float:
+    """Parse a duration such as ``90``, ``30s``, ``45m``, ``4h`` or ``1h30m`` into seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip().lower())
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip().lower():
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 90, 30s, 45m, 4h or 1h30m")
+    if len(parts) > 1 and any(not unit for _, unit in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; every part of it needs a unit, as in 1h30m")
+    total = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
+    if total <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: a duration must be longer than 0")
+    return total
+
+
+def repeats(text: str) -> int:
+    """Parse a positive number of repeats."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """Parse a score threshold between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
+    return value
+
+
+def add(parser: pytest.Parser) -> None:
+    """Declare the options. Defaults are ``None`` so that an option given without ``--agent`` can be told apart."""
+    group = parser.getgroup("biabench", "biabench: run AI agents on bioimage analysis tasks")
+
+    def option(name: str, **keywords: Any) -> None:
+        group.addoption(name, dest=_PREFIX + name.strip("-").replace("-", "_"), default=None, **keywords)
+
+    option("--agent", action="append", metavar="NAME[=MODEL]", help="agent to run, with its model; repeatable")
+    option("--config", metavar="FILE", help="YAML list of configurations to run, instead of --agent")
+    option("--instruction", choices=LEVELS, help="instruction level (default: brief)")
+    option("--repeats", type=repeats, metavar="N", help="trials per task and configuration (default: demo 1, else 3)")
+    option(
+        "--dataset", metavar="{demo[:SEED],full,PATH}", help="images and truth (default: demo until data are fetched)"
+    )
+    option("--tasks", action="append", metavar="DIR", help="further folder of tasks; repeatable")
+    option("--effort", choices=EFFORTS, help="reasoning effort requested from the agent (default: medium)")
+    option("--budget", type=seconds, metavar="TIME", help="wall-clock budget of a trial (default: 4h)")
+    option("--network", choices=("open", "none"), help="network of the agent (default: open)")
+    option("--isolation", choices=("required", "auto", "off"), help="containment of the agent (default: auto)")
+    option(
+        "--agent-command", metavar="COMMAND", help="what --agent=command starts; {input} {output} {instruction} {model}"
+    )
+    option("--agent-env", metavar="PATH", help="tool environment that the agent sees, read-only, first on its PATH")
+    option("--agent-weights", metavar="PATH", help="folder of model weights that the agent sees, read-only")
+    option("--output-quota", type=float, metavar="GB", help="largest output of a trial, in GB (default: 50)")
+    option("--campaign", metavar="DIR", help="folder of the campaign (default: campaigns/<date>-<dataset>)")
+    option("--rerun", choices=("failed", "all"), help="add an attempt to finished trials instead of reusing them")
+    option("--min-outcome", type=share, metavar="X", help="an item below this outcome score fails")
+    option("--rank-by", choices=("outcome", "strict"), help="score that orders the tables (default: outcome)")
+
+
+def get(config: pytest.Config, name: str) -> Any:
+    """Return the value of one of our options, ``None`` where it was not given."""
+    return config.getoption(_PREFIX + name, None)
+
+
+def trial_mode(config: pytest.Config) -> bool:
+    """Tell whether this session runs trials."""
+    return bool(get(config, "agent") or get(config, "config"))
+
+
+def refuse_orphans(config: pytest.Config) -> None:
+    """Stop when an option of ours was given in a session that runs no trials."""
+    given = [name for name, value in vars(config.option).items() if name.startswith(_PREFIX) and value is not None]
+    if given:
+        names = ", ".join("--" + name.removeprefix(_PREFIX).replace("_", "-") for name in sorted(given))
+        raise pytest.UsageError(f"{names}: needs --agent=NAME (or --config=FILE), which turns a session into trials")

@@ -1,0 +1,148 @@
+"""One row per trial, from campaign folders and JUnit files; records win over JUnit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from biabench_plugin.records import (
+    FILE_NAME,
+    RecordError,
+    TrialRecord,
+    current_attempt,
+    iter_records,
+    read_record,
+    record_path,
+)
+
+_PREFIX = "biabench."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial as a report shows it. ``record`` is ``None`` for items that never ran (skipped, no data)."""
+
+    task: str
+    configuration: str
+    agent: str
+    dataset: str
+    repeat: int
+    status: str
+    note: str
+    record: TrialRecord | None
+    attempts: int
+    folder: Path | None
+
+    @property
+    def counts(self) -> bool:
+        return self.record is not None and self.record.counts
+
+    @property
+    def outcome(self) -> float | None:
+        return None if self.record is None or self.record.score is None else self.record.score.outcome
+
+    @property
+    def strict(self) -> float | None:
+        return None if self.record is None or self.record.score is None else self.record.score.strict
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        return (self.dataset, self.configuration, self.task, self.repeat)
+
+
+def _from_attempts(attempts: list[TrialRecord], campaign: Path) -> Row:
+    record = current_attempt(attempts)
+    return Row(
+        task=record.task,
+        configuration=record.configuration,
+        agent=record.agent,
+        dataset=record.dataset.name,
+        repeat=record.repeat,
+        status=record.status.value if record.valid else "infrastructure",
+        note=record.status_reason if record.valid else str(record.infrastructure),
+        record=record,
+        attempts=len(attempts),
+        folder=record_path(campaign, record).parent,
+    )
+
+
+def from_campaign(campaign: Path) -> list[Row]:
+    """Return one row per trial of a campaign folder."""
+    trials: dict[str, list[TrialRecord]] = {}
+    for _, record in iter_records(campaign):
+        trials.setdefault(record.trial, []).append(record)
+    return [_from_attempts(attempts, campaign) for attempts in trials.values()]
+
+
+def from_junit(path: Path) -> list[Row]:
+    """Return one row per trial item of a JUnit file; a record that still lies where the file says is used."""
+    try:
+        root = ElementTree.parse(path).getroot()  # noqa: S314 - written by pytest, which escapes what it holds
+    except (OSError, ElementTree.ParseError) as error:
+        raise RecordError(f"{path}: cannot be read as JUnit XML: {error}") from error
+    rows = []
+    for case in root.iter("testcase"):
+        found = {
+            str(node.get("name")).removeprefix(_PREFIX): str(node.get("value"))
+            for node in case.iter("property")
+            if str(node.get("name")).startswith(_PREFIX)
+        }
+        if "task" in found and "configuration" in found:
+            rows.append(_from_case(case, found, path))
+    return rows
+
+
+def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> Row:
+    record_file = _record_file(found.get("record"), path)
+    if record_file is not None:
+        record = read_record(record_file)
+        campaign = record_file.parents[len(Path(record.run_folder).parts)]
+        return _from_attempts([record], campaign)
+    kind, note = "unknown", ""
+    for name in ("skipped", "error", "failure"):
+        if (node := case.find(name)) is not None:
+            kind, note = name, str(node.get("message") or "")
+    return Row(
+        task=found["task"],
+        configuration=found["configuration"],
+        agent=found.get("agent", found["configuration"]),
+        dataset=found.get("dataset", "unknown"),
+        repeat=int(found.get("repeat", 1)),
+        status=found.get("status", kind),
+        note=note,
+        record=None,
+        attempts=0,
+        folder=None,
+    )
+
+
+def _record_file(named: str | None, junit: Path) -> Path | None:
+    if named is None:
+        return None
+    path = Path(named)
+    if path.is_file():
+        return path
+    parts = path.parts
+    if "runs" in parts:  # the campaign was moved together with its JUnit file
+        moved = junit.parent.joinpath(*parts[len(parts) - 1 - parts[::-1].index("runs") :])
+        if moved.is_file() and moved.name == FILE_NAME:
+            return moved
+    return None
+
+
+def load(paths: Iterable[Path]) -> list[Row]:
+    """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where there is one."""
+    rows: dict[tuple[str, str, str, int], Row] = {}
+    for path in paths:
+        if path.is_dir():
+            found = from_campaign(path)
+        elif path.is_file():
+            found = from_junit(path)
+        else:
+            raise RecordError(f"{path}: no such campaign folder or JUnit file")
+        for row in found:
+            if row.key not in rows or (rows[row.key].record is None and row.record is not None):
+                rows[row.key] = row
+    return [rows[key] for key in sorted(rows)]

@@ -1,0 +1,119 @@
+"""The folders of a trial: where the agent works, and where what it left is kept.
+
+``CAMPAIGN/runs/<task>/<configuration>/r<N>/attempt-<k>/`` is the run folder; no agent ever sees it. While an agent runs
+it works in ``CAMPAIGN/work/<hex>/``, whose name gives nothing away; afterwards its output moves to ``submission/`` in
+the run folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from biabench_plugin.campaign import Trial
+from biabench_plugin.isolation import Rooms
+from biabench_plugin.records import FILE_NAME, TrialRecord, read_record
+
+
+class BusyError(RuntimeError):
+    """Another process runs this trial now."""
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder that an agent could write, whatever permissions it left."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        return
+    folder.chmod(stat.S_IRWXU)
+    for root, names, _ in os.walk(folder):
+        for name in names:
+            path = Path(root, name)
+            if not path.is_symlink():
+                path.chmod(stat.S_IRWXU)
+    shutil.rmtree(folder)
+
+
+class TrialFolder:
+    """The folder of one trial in a campaign, with its attempts."""
+
+    def __init__(self, campaign: Path, trial: Trial) -> None:
+        self.campaign = campaign
+        self.trial = trial
+        self.path = campaign / trial.relative_folder
+
+    def records(self) -> list[TrialRecord]:
+        """Return the records of all finished attempts, oldest first."""
+        return [read_record(path) for path in sorted(self.path.glob(f"attempt-*/{FILE_NAME}"), key=_attempt_number)]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the trial for this process; a lock dies with its holder."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise BusyError(f"{self.trial.id}: another process runs this trial in {self.path}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def new_attempt(self) -> Attempt:
+        """Make the folders of the next attempt; call it under :meth:`locked`."""
+        numbers = [_attempt_number(path / FILE_NAME) for path in self.path.glob("attempt-*")]
+        return Attempt(self, max(numbers, default=0) + 1)
+
+
+def _attempt_number(record: Path) -> int:
+    return int(record.parent.name.removeprefix("attempt-"))
+
+
+class Attempt:
+    """The folders of one attempt."""
+
+    def __init__(self, folder: TrialFolder, number: int) -> None:
+        self.number = number
+        self.campaign = folder.campaign
+        self.path = folder.path / f"attempt-{number}"
+        self.path.mkdir()
+        key = hashlib.sha256(f"{folder.trial.id}:{number}".encode()).hexdigest()[:16]
+        self.work = folder.campaign / "work" / key
+        remove_tree(self.work)  # of an attempt that was cut off; its output is incomplete and nothing scored it
+        self.submission = self.path / "submission"
+        self.rooms = Rooms(
+            input=self.work / "input",
+            output=self.work / "output",
+            home=self.work / "home",
+            tmp=self.work / "tmp",
+            instruction=self.work / "instruction.md",
+            logs=self.path / "logs",
+        )
+        for room in (self.rooms.output, self.rooms.home, self.rooms.tmp, self.rooms.logs):
+            room.mkdir(parents=True)
+
+    def write_instruction(self, text: str) -> None:
+        """Save the rendered instruction beside the run, and where the agent reads it."""
+        for path in (self.path / "instruction.md", self.rooms.instruction):
+            path.write_bytes(text.encode())
+
+    def collect(self) -> None:
+        """Move what the agent left into the run folder and delete everything else that it could write."""
+        self.rooms.output.rename(self.submission)
+        self.submission.chmod(0o755)
+        remove_tree(self.work)
+        with_work = self.work.parent
+        if with_work.is_dir() and not any(with_work.iterdir()):
+            with_work.rmdir()
+
+    def discard(self) -> None:
+        """Delete the work folder of an attempt that could not be started or was interrupted."""
+        if self.work.exists():
+            remove_tree(self.work)
