@@ -127,7 +127,7 @@ def continuity(predicted: Mask, truth_skeleton: Mask) -> float | None:
     """Return how far one can follow the true branches inside the predicted mask without a break.
 
     The true centreline is cut at its junctions into branches; the prediction covers runs of each branch. The value is
-    ``sum(run**2) / sum(branch**2)`` over all runs and branches, lengths in pixels: of two points on a branch, this share
+    ``sum(run**2) / sum(branch**2)`` over all runs and branches, lengths in pixels: of two points on a branch this share
     of pairs stays connected. A branch that is covered but for one gap in its middle counts one half; dashes of length d
     on branches of length L count about d / L, however little of the mask is missing.
 
