@@ -100,8 +100,8 @@ def _columns(tissue: Tissue, shape: Shape3D, rng: np.random.Generator) -> tuple[
         nearest = rosettes[np.argmin(np.hypot(*(rosettes - foot).T))]
         distance = float(np.hypot(*(nearest - foot)))
         pull = 0.7 * math.exp(-((distance / 5.0) ** 2)) if follower else 0.0
-        head = foot + pull * (nearest - foot) + rng.normal(0.0, 0.35, 2)
-        wedge = rng.normal(0.0, 1.6) + (1.6 if rng.random() < 0.12 else 0.0) * rng.choice([-2.0, 2.0])
+        head = foot + pull * (nearest - foot) + rng.normal(0.0, 0.7, 2)
+        wedge = rng.normal(0.0, 2.0) + (1.6 if rng.random() < 0.12 else 0.0) * rng.choice([-2.0, 2.0])
         columns.append(
             Column(
                 foot=foot,
