@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,6 +29,9 @@ from biabench_plugin.supervisor import Limits
 from biabench_plugin.taskspec import LEVELS, Difficulty, Modality, Subtask, TaskError, TaskSpec, load_tasks
 from evaluators import check_parameters
 
+if TYPE_CHECKING:
+    from biabench_plugin.report.summary import RankBy
+
 _EVALUATION_BACKSTOP_SECONDS = 2 * 3600.0
 
 
@@ -36,6 +39,7 @@ class TrialItem(pytest.Function):
     """One trial as a pytest item; fixtures, marks and reports work as for a test function."""
 
     trial: Trial
+    _nodeid: str
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
@@ -90,7 +94,7 @@ class TrialSession:
         self.dataset.check(self.tasks)
         self.configurations = self._configurations(invocation)
         self.agents: dict[str, Agent] = check_configurations(self.configurations)
-        defaults = {
+        defaults: dict[str, Any] = {
             "repeats": self.dataset.default_repeats,
             "budget": 4 * 3600.0,
             "network": "open",
@@ -259,8 +263,9 @@ class TrialSession:
         return result
 
     @property
-    def rank_by(self) -> str:
-        return options.get(self.config, "rank_by") or "outcome"
+    def rank_by(self) -> RankBy:
+        """The score that orders the tables."""
+        return "strict" if options.get(self.config, "rank_by") == "strict" else "outcome"
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.report is None:

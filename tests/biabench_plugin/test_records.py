@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,6 @@ from agents.base import Usage
 from biabench_plugin import records
 from biabench_plugin.endstate import EndState
 from biabench_plugin.records import (
-    DatasetIdentity,
-    Provenance,
     RecordError,
     TrialRecord,
     current_attempt,
@@ -25,62 +21,6 @@ from biabench_plugin.records import (
     write_atomically,
     write_record,
 )
-from evaluators.model import OutcomeScore
-
-
-@pytest.fixture
-def make_record() -> Callable[..., TrialRecord]:
-    def make(**changes: Any) -> TrialRecord:
-        values: dict[str, Any] = {
-            "trial": "tasks/tiny/task.yaml::empty[brief-r1]",
-            "task": "tiny",
-            "agent": "empty",
-            "agent_version": "1",
-            "configuration": "empty[brief]",
-            "model": None,
-            "instruction_level": "brief",
-            "effort_requested": "medium",
-            "effort_applied": "no control",
-            "repeat": 1,
-            "attempt": 1,
-            "synthetic": True,
-            "resume_key": "k",
-            "dataset": DatasetIdentity(kind="demo", name="demo", revision="r", input_digest="a", truth_digest="b"),
-            "instruction_digest": "c",
-            "status": EndState.DELIVERED,
-            "status_reason": "",
-            "timed_out": False,
-            "quota_exceeded": False,
-            "infrastructure": None,
-            "score": OutcomeScore(outcome=0.5, delivered=True, evaluator="e", evaluator_version="1"),
-            "usage": Usage(),
-            "final_message": None,
-            "exit_code": 0,
-            "signal": None,
-            "survivors_killed": 0,
-            "log_truncated": False,
-            "input_changed": False,
-            "budget_seconds": 10.0,
-            "network": "open",
-            "started": datetime(2026, 1, 1, tzinfo=UTC),
-            "wall_seconds": 1.0,
-            "evaluation_seconds": 0.1,
-            "provenance": Provenance(
-                biabench="0",
-                commit=None,
-                python="3",
-                packages={},
-                host="h",
-                platform="p",
-                cpus=1,
-                gpu=[],
-                isolation={"in_force": True},
-            ),
-            "run_folder": "runs/tiny/empty-brief/r1/attempt-1",
-        }
-        return TrialRecord(**(values | changes))
-
-    return make
 
 
 def test_record_reads_back_as_written(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> None:

@@ -1,0 +1,182 @@
+"""Reports are views of records: right means, honest marks, hostile text kept as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biabench_plugin.endstate import EndState
+from biabench_plugin.records import DatasetIdentity, RecordError, TrialRecord, junit_properties, write_record
+from biabench_plugin.report import build
+from biabench_plugin.report.rows import Row, from_junit, load
+from biabench_plugin.report.summary import summarise
+from evaluators.model import OutcomeScore, Problem
+
+
+@pytest.fixture
+def add(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> Callable[..., TrialRecord]:
+    """Write one record into the campaign at ``tmp_path``."""
+
+    def write(
+        task: str, configuration: str, outcome: float, *, repeat: int = 1, attempt: int = 1, **changes: Any
+    ) -> TrialRecord:
+        folder = f"runs/{task}/{configuration.replace('[', '-').rstrip(']')}/r{repeat}/attempt-{attempt}"
+        record = make_record(
+            trial=f"tasks/{task}/task.yaml::{configuration}-{repeat}",
+            task=task,
+            agent=configuration.partition("[")[0],
+            configuration=configuration,
+            repeat=repeat,
+            attempt=attempt,
+            run_folder=folder,
+            synthetic=False,
+            score=OutcomeScore(
+                outcome=outcome, strict=outcome / 2, delivered=True, evaluator="e", evaluator_version="1"
+            ),
+            **changes,
+        )
+        write_record(record, tmp_path / folder)
+        return record
+
+    return write
+
+
+def test_mean_is_over_tasks_then_repeats(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    for repeat, outcome in enumerate((0.0, 0.3, 0.9), start=1):
+        add("a", "x[brief]", outcome, repeat=repeat)
+    add("b", "x[brief]", 1.0)
+    (line,) = summarise(load([tmp_path]))
+    assert line.outcome == pytest.approx((0.4 + 1.0) / 2)
+    assert line.strict == pytest.approx(0.35)
+    assert line.outcome_sd == pytest.approx(0.6 / 2**0.5)
+    assert line.cells["a"].scored == 3
+
+
+def test_refused_and_faulty_trials_leave_the_means_and_are_counted(
+    tmp_path: Path, add: Callable[..., TrialRecord]
+) -> None:
+    add("a", "x[brief]", 0.8)
+    add("a", "x[brief]", 0.0, repeat=2, status=EndState.REFUSED)
+    add("a", "x[brief]", 0.0, repeat=3, status=EndState.CRASHED, infrastructure="node lost")
+    add("a", "x[brief]", 0.0, repeat=4, status=EndState.CRASHED)
+    (line,) = summarise(load([tmp_path]))
+    assert line.outcome == pytest.approx(0.4)
+    assert line.end_states == "1/0/1/1"
+    assert line.infrastructure == 1
+
+
+def test_datasets_are_never_pooled(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.2)
+    full = DatasetIdentity(kind="full", name="full", revision="v1.0", input_digest="a", truth_digest="b")
+    add("a", "x[brief]", 0.9, repeat=2, dataset=full)
+    lines = summarise(load([tmp_path]))
+    assert [(line.dataset, line.outcome, line.demo) for line in lines] == [("demo", 0.2, True), ("full", 0.9, False)]
+
+
+def test_rank_by_strict(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.9)
+    add("a", "y[brief]", 0.8)
+    path = tmp_path / "runs/a/y-brief/r1/attempt-1/record.json"
+    record = json.loads(path.read_text())
+    record["score"]["strict"] = 0.7
+    path.write_text(json.dumps(record))
+    rows = load([tmp_path])
+    assert [line.configuration for line in summarise(rows)] == ["x[brief]", "y[brief]"]
+    assert [line.configuration for line in summarise(rows, "strict")] == ["y[brief]", "x[brief]"]
+
+
+def test_attempts_are_kept_and_the_first_valid_one_counts(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.0, infrastructure="node lost")
+    add("a", "x[brief]", 0.3, attempt=2)
+    add("a", "x[brief]", 0.9, attempt=3)
+    (row,) = load([tmp_path])
+    assert row.outcome == 0.3
+    assert row.attempts == 3
+
+
+def test_hostile_text_stays_text(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    payload = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
+    record = add("a", "x[brief]", 0.3)
+    assert record.score is not None
+    record.score.problems.append(Problem(code="bad", where=payload, message=payload))
+    write_record(record, tmp_path / record.run_folder)
+    made = build([tmp_path], tmp_path, {})
+    page = made.page.read_text()
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;" in page
+    assert "default-src 'none'" in page
+
+
+def test_same_records_give_the_same_files(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.3)
+    first = build([tmp_path], tmp_path / "one", {})
+    second = build([tmp_path], tmp_path / "two", {})
+    assert first.leaderboard.read_bytes() == second.leaderboard.read_bytes()
+
+
+def test_terminal_summary_fits_and_names_failures(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    for number in range(9):
+        add("a_task_with_a_long_name", f"configuration-number-{number}[some-long-model-name-brief]", 0.1 * number)
+    add("b", "x[brief]", 0.0, status=EndState.CRASHED, status_reason="exit code 3 " * 20)
+    lines = build([tmp_path], tmp_path, {}).terminal_lines()
+    assert max(map(len, lines[:-2])) <= 100
+    assert any(line.startswith("b x[brief] r1: crashed: exit code 3") for line in lines)
+
+
+def _junit(path: Path, cases: str) -> Path:
+    path.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>")
+    return path
+
+
+def test_junit_gives_what_records_do_not_know(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    record = add("a", "x[brief]", 0.25)
+    properties = "".join(
+        f'<property name="{name}" value="{value}"/>'
+        for name, value in junit_properties(record, tmp_path / record.run_folder / "record.json")
+    )
+    skipped = (
+        '<properties><property name="biabench.task" value="b"/><property name="biabench.configuration" '
+        'value="x[brief]"/><property name="biabench.dataset" value="demo"/></properties><skipped message="no key"/>'
+    )
+    junit = _junit(
+        tmp_path / "junit.xml",
+        f"<testcase><properties>{properties.replace('0.250000', '0.999999')}</properties></testcase>"
+        f"<testcase>{skipped}</testcase>",
+    )
+    rows = {row.task: row for row in load([junit])}
+    assert rows["a"].outcome == 0.25  # the record wins
+    assert rows["b"].record is None
+    assert rows["b"].note == "no key"
+    (line,) = summarise(list(rows.values()))
+    assert line.not_run == 1
+    assert line.outcome == 0.25
+
+
+def test_moved_campaign_is_still_read(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    record = add("a", "x[brief]", 0.25)
+    gone = Path("/gone/campaign") / record.run_folder / "record.json"
+    cells = "".join(f'<property name="{n}" value="{v}"/>' for n, v in junit_properties(record, gone))
+    junit = _junit(tmp_path / "junit.xml", f"<testcase><properties>{cells}</properties></testcase>")
+    (row,) = from_junit(junit)
+    assert row.record == record
+    assert row.folder == tmp_path / "runs/a/x-brief/r1/attempt-1"
+
+
+def test_bad_inputs_are_named(tmp_path: Path) -> None:
+    (tmp_path / "junit.xml").write_text("<testsuites")
+    with pytest.raises(RecordError, match=r"junit\.xml"):
+        load([tmp_path / "junit.xml"])
+    with pytest.raises(RecordError, match="no such campaign"):
+        load([tmp_path / "none"])
+
+
+def test_row_of_an_item_that_never_ran_counts_nowhere() -> None:
+    row = Row("a", "x[brief]", "x", "demo", 1, "skipped", "no key", None, 0, None)
+    assert not row.counts
+    assert not replace(row, status="delivered").counts
