@@ -110,6 +110,28 @@ def blur(image: Array, sigma_px: float | Sequence[float]) -> Array:
     return result
 
 
+def wide_blur(image: Array, sigma_px: float) -> Array:
+    """Gaussian blur over the last two axes for spreads of many pixels, computed on a coarser grid.
+
+    For out-of-focus glow and shading, where 1 % matters little; the cost does not grow with the spread.
+    """
+    step = max(1, int(sigma_px / 5.0))
+    result = image
+    for axis in (-2, -1):
+        length = image.shape[axis]
+        count = math.ceil(length / step)
+        result = np.moveaxis(result, axis, -1)
+        padded = np.concatenate([result, np.repeat(result[..., -1:], count * step - length, axis=-1)], axis=-1)
+        means = padded.reshape(*padded.shape[:-1], count, step).mean(axis=-1)
+        means = ndimage.gaussian_filter1d(means, sigma_px / step, mode="nearest", truncate=3.5)
+        position = ((np.arange(length) + 0.5) / step - 0.5).clip(0, count - 1)
+        left = np.minimum(position.astype(np.int64), max(count - 2, 0))
+        share = position - left
+        right = np.minimum(left + 1, count - 1)
+        result = np.moveaxis(means[..., left] * (1.0 - share) + means[..., right] * share, -1, axis)
+    return np.ascontiguousarray(result)
+
+
 def render_points(shape: Shape, points: ArrayLike, weights: ArrayLike, sigma_px: float | Sequence[float]) -> Array:
     """Render point sources at sub-pixel positions, each integrated over the area (volume) of the pixels.
 
@@ -197,9 +219,9 @@ def uneven_light(shape: Shape, rng: np.random.Generator, falloff: float = 0.25, 
     y = np.arange(height)[:, None] - centre[0]
     x = np.arange(width)[None, :] - centre[1]
     farthest = math.hypot(max(centre[0], height - centre[0]), max(centre[1], width - centre[1]))
-    light = 1.0 - falloff * (y**2 + x**2) / farthest**2
+    light = (1.0 - falloff * (y / farthest) ** 2) - falloff * (x / farthest) ** 2
     if ripple:
-        light = light * (1.0 + ripple * smooth_field((height, width), max(height, width) / 3.0, rng))
+        light *= 1.0 + ripple * smooth_field((height, width), max(height, width) / 3.0, rng)
     return light
 
 
@@ -405,9 +427,11 @@ class Camera:
     def expose(self, photons: Array, rng: np.random.Generator) -> NDArray[np.unsignedinteger]:
         """Return the grey values of one exposure to an expected number of photons per pixel."""
         expected = np.rint(np.maximum(photons, 0.0) * (self.efficiency * 256.0)) / 256.0
-        electrons = rng.poisson(expected) + self.read_noise_e * rng.standard_normal(expected.shape, dtype=np.float32)
-        grey = np.rint(self.gain * electrons + self.offset).clip(0, 2**self.bits - 1)
-        return grey.astype(np.uint8 if self.bits <= 8 else np.uint16)
+        grey = rng.poisson(expected) + self.read_noise_e * rng.standard_normal(expected.shape, dtype=np.float32)
+        grey *= self.gain
+        grey += self.offset
+        np.rint(grey, out=grey)
+        return grey.clip(0, 2**self.bits - 1, out=grey).astype(np.uint8 if self.bits <= 8 else np.uint16)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,18 +1,18 @@
-"""Demo data of bacteria_tracking: a growing monolayer of rods in phase contrast, 0.072 um per pixel, one frame a minute.
+"""Demo data of bacteria_tracking: a growing monolayer of rods in phase contrast, 0.072 um per pixel, a frame a minute.
 
 Imaging model
 -------------
 State: rods (tapered capsules) elongate exponentially, each at a rate of its own, and divide when they reach a length of
 their own into two daughters of unequal size, which snap into a V of random angle around the new poles. Rods push each
 other apart as rigid bodies until they no longer overlap; the colony spreads, and cells are pushed out of the field,
-beyond which the simulation goes on for a margin. Growth is faster than in reality (a doubling takes about twelve frames)
-so that a short sequence has several generations; displacements between frames stay below the width of a cell, apart from
-the snap itself.
+beyond which the simulation goes on for a margin. Growth is faster than in reality (about eleven frames a doubling) so
+that a short sequence has several generations; displacements between frames stay below the width of a cell, apart
+from the snap itself.
 
 Truth: a pixel belongs to the rod it lies relatively deepest in. A cell has a track while at least ``MIN_VISIBLE_PX`` of
 its pixels lie in the field; smaller slivers at the border have no label. A cell that leaves ends its track; should it
-come back it begins a new one without parent. Daughters begin in the frame after the mother's last and name her as parent
-when she had a label then.
+come back it begins a new one without parent. Daughters begin in the frame after the mother's last and name her as
+parent when she had a label then.
 
 Light: rods retard light in proportion to their thickness, waists thin out before division; a phase ring turns that into
 dark bodies with a bright halo, and shades off the inside of dense patches. Uneven light, a lamp that flickers a little,
@@ -41,6 +41,7 @@ from tasks._optics import (
     smooth_field,
     stream,
     uneven_light,
+    wide_blur,
     window,
     write_ome,
 )
@@ -49,7 +50,7 @@ SHAPE = (222, 259)
 FRAMES = 60
 PIXEL_SIZE_UM = 0.072
 INTERVAL_S = 60.0
-FINAL_CELLS = 125  # about this many cells descend from the founders
+FINAL_CELLS = 165  # about this many cells descend from the founders
 MARGIN_PX = 50.0  # cells live on this far beyond the field
 MIN_VISIBLE_PX = 40
 OBJECTIVE = Objective(na=1.3, wavelength_nm=600.0, pixel_size_um=PIXEL_SIZE_UM, index=1.515)
@@ -94,13 +95,13 @@ class Colony:
     def half_axes(self) -> Array:
         """Vectors from the middle to the centre of the cap, ``(n, 2)`` as (y, x)."""
         reach = 0.5 * self.length - self.radius
-        return reach[:, None] * np.stack([np.sin(self.angle), np.cos(self.angle)], axis=1)
+        return np.asarray(reach[:, None] * np.stack([np.sin(self.angle), np.cos(self.angle)], axis=1))
 
 
 def _founders(rng: np.random.Generator) -> Colony:
     count = int(rng.integers(3, 5))
     rate = math.log(FINAL_CELLS / count) / FRAMES
-    middle = np.array(SHAPE) * rng.uniform(0.38, 0.62, 2)
+    middle = np.array(SHAPE) * rng.uniform(0.33, 0.67, 2)
     offsets = np.stack([np.linspace(-1, 1, count) * 26.0, rng.uniform(-8.0, 8.0, count)], axis=1)
     turn = rng.uniform(0, 2 * math.pi)
     turned = np.stack(
@@ -126,6 +127,18 @@ def _founders(rng: np.random.Generator) -> Colony:
     )
 
 
+def _clear(colony: Colony, rod: int, centre: Array, heading: float, reach: float) -> bool:
+    """Whether an axis of half length ``reach`` keeps clear of the axes of all rods but number ``rod``."""
+    steps = np.linspace(-1.0, 1.0, 7)[:, None] * reach
+    points = centre + steps * np.array([math.sin(heading), math.cos(heading)])
+    half = colony.half_axes()
+    relative = points[:, None] - colony.centre
+    along = np.clip((relative * half).sum(2) / np.maximum((half**2).sum(1), 1e-9), -1.0, 1.0)
+    distance = np.sqrt(((relative - along[..., None] * half) ** 2).sum(2))
+    distance[:, rod] = np.inf
+    return bool(np.all(distance > 0.7 * (colony.radius + colony.radius[rod])))
+
+
 def _divide(colony: Colony, rng: np.random.Generator, mean_rate: float) -> None:
     """Replace every rod that has reached its division length by two daughters in a V."""
     ready = np.flatnonzero(colony.length >= colony.division_length)
@@ -137,14 +150,18 @@ def _divide(colony: Colony, rng: np.random.Generator, mean_rate: float) -> None:
         length, angle = colony.length[mother], colony.angle[mother]
         axis = np.array([math.sin(angle), math.cos(angle)])
         septum = colony.centre[mother] + (share - 0.5) * length * axis
-        snap = float(np.clip(abs(rng.normal(0.0, 0.6)), 0.0, 1.3)) * rng.choice([-0.5, 0.5])
+        snap = float(np.clip(abs(rng.normal(0.0, 0.75)), 0.0, 1.5)) * rng.choice([-0.5, 0.5])
         for side, portion in ((-1.0, share), (1.0, 1.0 - share)):
-            heading = angle - side * snap
             reach = 0.5 * portion * length
+            for freedom in (1.0, 0.6, 0.3, 0.0):  # a daughter bends only as far as its neighbours let it
+                heading = angle - side * snap * freedom
+                middle = septum + side * reach * np.array([math.sin(heading), math.cos(heading)])
+                if _clear(colony, int(mother), middle, heading, reach - colony.radius[mother]):
+                    break
             colony.born += 1
             added.append(
                 (
-                    septum + side * reach * np.array([math.sin(heading), math.cos(heading)]),
+                    middle,
                     heading,
                     portion * length,
                     float(np.clip(0.5 * colony.radius[mother] + 0.5 * rng.normal(6.0, 0.3), 5.2, 6.8)),
@@ -202,7 +219,7 @@ def _relax(colony: Colony, iterations: int) -> None:
         moment_j = lever_j[:, 1] * normal[:, 0] - lever_j[:, 0] * normal[:, 1]
         push = overlap[hit] / (1 / mass[i] + 1 / mass[j] + moment_i**2 / inertia[i] + moment_j**2 / inertia[j])
         contacts = np.maximum(np.bincount(i, minlength=n) + np.bincount(j, minlength=n), 1.0)
-        softness = 1.6 / np.maximum(contacts, 1.6)
+        softness = 1.9 / np.maximum(contacts, 1.9)
         for d in range(2):
             move = np.bincount(i, push * normal[:, d] / mass[i], n) - np.bincount(j, push * normal[:, d] / mass[j], n)
             colony.centre[:, d] += softness * move
@@ -217,11 +234,11 @@ def _advance(colony: Colony, rng: np.random.Generator, mean_rate: float) -> None
     """Grow, divide, push and jostle for one frame; forget what has gone beyond the margin."""
     for _ in range(2):
         colony.length = colony.length * np.exp(0.5 * colony.rate)
-        _relax(colony, 15)
+        _relax(colony, 20)
     _divide(colony, rng, mean_rate)
     colony.centre = colony.centre + rng.normal(0.0, 0.12, colony.centre.shape)
     colony.angle = colony.angle + rng.normal(0.0, 0.008, colony.angle.shape)
-    _relax(colony, 25)
+    _relax(colony, 35)
     colony.select(np.all((colony.centre > -MARGIN_PX) & (colony.centre < np.array(SHAPE) + MARGIN_PX), axis=1))
 
 
@@ -295,18 +312,19 @@ class Microscope:
     def expose(self, frame: int, phase: Array) -> NDArray[np.uint8]:
         """Return the 8-bit image of one frame."""
         body = OBJECTIVE.blur(phase, float(self.defocus_um[frame]))
-        contrast = 1.0 - 0.66 * body + 0.34 * blur(phase, 4.2) + 0.06 * blur(phase, 18.0)
+        contrast = 1.0 - 0.9 * body + 0.58 * blur(phase, 3.3) + 0.08 * wide_blur(phase, 18.0)
         photons = 2150.0 * self.flicker[frame] * self.light * np.maximum(contrast, 0.05)
         return self.camera.expose(photons, self.rng).astype(np.uint8)
 
 
 def make(destination: Path, seed: int) -> None:
-    """Write ``input/00.ome.tif``, ``evaluation/00_GT.ome.tif`` and ``evaluation/man_track.txt`` below ``destination``."""
+    """Write ``input/00.ome.tif``, ``evaluation/00_GT.ome.tif`` and ``evaluation/man_track.txt``."""
     growth = stream(seed, "growth")
     colony = _founders(growth)
     mean_rate = float(colony.rate.mean())
     microscope, tracks = Microscope(seed), Tracks()
-    images, labels = [], []
+    images: list[NDArray[np.unsignedinteger]] = []
+    labels: list[NDArray[np.unsignedinteger]] = []
     for frame in range(FRAMES):
         if frame:
             _advance(colony, growth, mean_rate)
@@ -315,9 +333,8 @@ def make(destination: Path, seed: int) -> None:
         owner, phase = _render(colony, microscope.shifts[frame])
         images.append(microscope.expose(frame, phase))
         labels.append(tracks.label(frame, colony, owner))
-    calibration = {"pixel_size_um": PIXEL_SIZE_UM, "interval_s": INTERVAL_S}
-    write_ome(destination / "input" / "00.ome.tif", np.stack(images), "TYX", compression="zlib", **calibration)
     truth = destination / "evaluation"
-    write_ome(truth / "00_GT.ome.tif", np.stack(labels), "TYX", compression="zlib", **calibration)
+    for path, stack in ((destination / "input" / "00.ome.tif", images), (truth / "00_GT.ome.tif", labels)):
+        write_ome(path, np.stack(stack), "TYX", pixel_size_um=PIXEL_SIZE_UM, interval_s=INTERVAL_S, compression="zlib")
     lines = "".join(f"{' '.join(map(str, row))}\n" for row in tracks.rows)
     (truth / "man_track.txt").write_text(lines, encoding="ascii", newline="\n")

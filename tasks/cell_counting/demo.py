@@ -8,10 +8,10 @@ tapering neurites). Its point of truth is the centre of its nucleus, which alway
 may be cut by the edge.
 
 Light: every body emits in proportion to its thickness, times a brightness of its own; bodies on top of each other add
-up. Part of the cells lie above the focal plane and are wider for it. Over the field come an out-of-focus haze, large soft
-glows of floating cells far out of focus, specks of dirt, lint, a lamp that is not centred, and for every batch another
-stain strength, background and camera gain. Then a Gaussian point spread (0.45 NA, 520 nm), Poisson noise, read noise and
-8 bits, which the brightest cells of some batches exceed.
+up. Part of the cells lie above the focal plane and are wider for it. Over the field come an out-of-focus haze, large
+soft glows of floating cells far out of focus, specks of dirt, lint, a lamp that is not centred, and for every batch
+another stain strength, background and camera gain. Then a Gaussian point spread (0.45 NA, 520 nm), Poisson noise, read
+noise and 8 bits, which the brightest cells of some batches exceed.
 
 The empty fields have all of it except cells.
 """
@@ -38,6 +38,7 @@ from tasks._optics import (
     stream,
     uneven_light,
     wander,
+    window,
     write_csv,
     write_tiff,
 )
@@ -62,12 +63,13 @@ class Cell:
 def _centres(rng: np.random.Generator, count: int, clustered: float) -> Array:
     """Place ``count`` centres; a share ``clustered`` of them crowds into colonies with touching neighbours."""
     low, high = np.array([EDGE, EDGE]), np.array(SHAPE) - 1 - EDGE
-    colonies = rng.uniform(low, high, (max(1, count // 22), 2))
+    colonies = rng.uniform(low, high, (max(1, count // 18), 2))
+    spreads = rng.uniform(20.0, 52.0, len(colonies))
     centres: list[Array] = []
     while len(centres) < count:
         if rng.random() < clustered:
-            colony = colonies[rng.integers(len(colonies))]
-            candidate, spacing = colony + rng.normal(0.0, 55.0, 2), rng.uniform(11.0, 17.0)
+            colony = int(rng.integers(len(colonies)))
+            candidate, spacing = colonies[colony] + rng.normal(0.0, spreads[colony], 2), rng.uniform(10.0, 17.0)
         else:
             candidate, spacing = rng.uniform(low, high), 20.0
         if np.any(candidate < low) or np.any(candidate > high):
@@ -79,7 +81,7 @@ def _centres(rng: np.random.Generator, count: int, clustered: float) -> Array:
 
 def _cells(rng: np.random.Generator, count: int, spread: float) -> list[Cell]:
     cells = []
-    for y, x in _centres(rng, count, clustered=0.65 if count > 20 else 0.3):
+    for y, x in _centres(rng, count, clustered=0.75 if count > 20 else 0.3):
         cells.append(
             Cell(
                 centre=(float(y), float(x)),
@@ -135,33 +137,34 @@ def _add_points(layer: Array, path: Array, weights: Array, sigma_px: float) -> N
 def _photons(cells: list[Cell], seed: int, index: int) -> Array:
     """Return the expected photons per pixel of one field, 8-bit scale still to come."""
     rng = stream(seed, "batch", index)
-    signal, background = rng.uniform(150.0, 420.0), rng.uniform(18.0, 60.0)
+    signal, background = rng.uniform(120.0, 420.0), rng.uniform(18.0, 60.0)
     sharp, soft = np.zeros(SHAPE), np.zeros(SHAPE)
     for number, cell in enumerate(cells):
         _draw(soft if cell.defocus_um > 3.0 else sharp, cell, stream(seed, "cell", index, number))
-    light = signal * (OBJECTIVE.blur(sharp, 0.8) + OBJECTIVE.blur(soft, 4.5))
+    light = signal * OBJECTIVE.blur(sharp, 0.8)
+    if soft.any():
+        light += signal * OBJECTIVE.blur(soft, 4.5)
     light += haze(SHAPE, stream(seed, "haze", index), background, 260.0, contrast=0.35)
     light += _glows(stream(seed, "glow", index), 0.5 * signal)
     light += debris(SHAPE, stream(seed, "dirt", index), int(rng.integers(12, 40)), (0.5, 1.6), (0.3 * signal, signal))
     lint = stream(seed, "lint", index)
     for _ in range(int(lint.integers(0, 4))):
-        fibre = wander(lint, lint.uniform(0, 1, 2) * SHAPE, lint.uniform(0, 6.3), lint.uniform(60, 260), bend=0.02)
+        fibre = wander(
+            lint, (lint.uniform(0, 1, 2) * SHAPE).tolist(), lint.uniform(0, 6.3), lint.uniform(60, 260), bend=0.02
+        )
         _add_points(light, fibre, np.full(len(fibre), 0.5 * signal), 0.9)
     return light * uneven_light(SHAPE, stream(seed, "lamp", index), falloff=0.3)
 
 
 def _glows(rng: np.random.Generator, peak: float) -> Array:
     """Floating cells far above the focal plane: soft discs many times wider than a cell."""
-    count = int(rng.integers(2, 6))
-    sigmas = rng.uniform(22.0, 60.0, count)
-    centres = rng.uniform(0, 1, (count, 2)) * SHAPE
-    peaks = peak * rng.uniform(0.15, 0.7, count)
-    y, x = (np.arange(length)[:, None] for length in SHAPE)
-    rows = np.exp(-0.5 * ((y - centres[:, 0]) / sigmas) ** 2) * peaks
-    columns = np.exp(-0.5 * ((x - centres[:, 1]) / sigmas) ** 2)
     glow = np.zeros(SHAPE)
-    for k in range(count):
-        glow += rows[:, k, None] * columns[None, :, k]
+    for _ in range(int(rng.integers(2, 6))):
+        sigma = rng.uniform(22.0, 60.0)
+        height = peak * rng.uniform(0.15, 0.7)
+        if (place := window(SHAPE, (rng.uniform(0, 1, 2) * SHAPE).tolist(), 3.5 * sigma)) is not None:
+            where, (y, x) = place
+            glow[where] += height * np.exp(-0.5 * (y / sigma) ** 2) * np.exp(-0.5 * (x / sigma) ** 2)
     return glow
 
 

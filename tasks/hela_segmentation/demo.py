@@ -1,19 +1,19 @@
-"""Demo data of hela_segmentation: adherent cells with phalloidin (red) and DAPI (blue) in wide field, 0.645 um per pixel.
+"""Demo data of hela_segmentation: adherent cells, phalloidin (red) and DAPI (blue), wide field, 0.645 um per pixel.
 
 Imaging model
 -------------
-State: nuclei are placed singly and in crowds; each owns a cell body, an irregular, often elongated outline around it.
-Where bodies press against each other the pixel belongs to the one it lies relatively deeper in, so neighbours share a
-border and never overlap. Cells may be cut by the image border. Some nuclei have two or three lobes, some cells are in
-mitosis: rounded, with a condensed plate or ring of chromosomes. These outlines are the truth; the region of a cell
-contains its nucleus.
+State: nuclei are placed singly and in crowds; each owns a cell body, an irregular, often elongated outline around it
+with a few tapering processes. Where bodies press against each other the pixel belongs to the one it lies relatively
+deeper in, so neighbours share a border and never overlap. Cells may be cut by the image border. Some nuclei have two or
+three lobes, some cells are in mitosis: rounded, with a condensed plate or ball of chromosomes. These outlines are the
+truth; the region of a cell contains its nucleus.
 
 Light, red: a thin flat body, a cortex that is brighter along most but not all of the outline, stress fibres along the
 cell's own axis, a weaker zone over the nucleus; a brightness of its own for every cell, from faint to saturated. Fine
-retraction fibres reach out of the cells and belong to none. Light, blue: thickness of the nucleus times its DNA content,
-mottled, with dark nucleoli; condensed chromosomes are brighter. Apoptotic fragments and dirt are not cells. Both
-channels: out-of-focus haze, a lamp off the centre, a Gaussian point spread (0.4 NA, slightly out of focus), Poisson
-noise, read noise, 8 bits with clipping. Green holds no more than the camera's offset.
+retraction fibres reach out of the cells and belong to none. Light, blue: thickness of the nucleus times its DNA
+content, mottled, with dark nucleoli; condensed chromosomes are brighter. Apoptotic fragments and dirt are not cells.
+Both channels: out-of-focus haze, a lamp off the centre, a Gaussian point spread (0.4 NA, slightly out of focus),
+Poisson noise, read noise, 8 bits with clipping. Green holds no more than the camera's offset.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ from tasks._optics import (
     haze,
     oriented_field,
     render_points,
+    rod_coordinates,
     rotation_2d,
     smooth_field,
     stream,
     uneven_light,
     wander,
+    wide_blur,
+    window,
     write_tiff,
 )
 
@@ -59,12 +62,28 @@ class Cell:
     """One cell: outlines of body and nucleus (one blob per lobe) and how it glows."""
 
     body: Blob
+    processes: tuple[tuple[float, float, float], ...]  # direction, length, half width at the base
     nucleus: tuple[Blob, ...]
     angle: float
     mitotic: bool
     actin: float
     fibres: float
     dna: float
+
+    def rho(self) -> tuple[Slices, Array] | None:
+        """Window and relative radius of body and processes together; ``None`` off the image."""
+        reach = max([self.body.reach, *(length + 2.0 for _, length, _ in self.processes)])
+        if (place := window(SHAPE, self.body.centre.tolist(), reach)) is None:
+            return None
+        where, offsets = place
+        rho = self.body.rho(offsets)
+        for heading, length, width in self.processes:
+            half = 0.5 * length * np.array([math.sin(heading), math.cos(heading)])
+            distance, along = rod_coordinates([offsets[0] - half[0], offsets[1] - half[1]], half.tolist())
+            process = distance / (width * (1.0 - 0.8 * along))
+            both = np.exp(-7.0 * np.minimum(rho, 50.0)) + np.exp(-7.0 * np.minimum(process, 50.0))
+            rho = -np.log(both) / 7.0  # a smooth union
+        return where, rho
 
 
 def _centres(rng: np.random.Generator, count: int) -> Array:
@@ -113,14 +132,19 @@ def _cell(rng: np.random.Generator, centre: Array) -> Cell:
         radius, stretch = rng.uniform(22.0, 33.0), math.exp(abs(rng.normal(0.0, 0.55)))
         middle = centre + rng.normal(0.0, 0.22) * radius * axes[0] * math.sqrt(stretch)
         radii = (radius * math.sqrt(stretch), radius / math.sqrt(stretch))
-        body = Blob.random(rng, middle, radii, axes, roughness=0.17, detail=2.0)
+        body = Blob.random(rng, middle, radii, axes, roughness=0.17, detail=2.6)
+    processes = []
+    for k in range(0 if mitotic else int(rng.choice([0, 1, 2, 3], p=[0.35, 0.3, 0.25, 0.1]))):
+        heading = angle + math.pi * k + rng.normal(0.0, 0.45)
+        processes.append((heading, float(body.radii[0] * rng.uniform(1.0, 1.5)), float(rng.uniform(6.0, 11.0))))
     return Cell(
         body=body,
+        processes=tuple(processes),
         nucleus=_nucleus(rng, centre, angle, mitotic),
         angle=angle,
         mitotic=mitotic,
         actin=float(rng.lognormal(0.0, 0.38)) * (1.7 if mitotic else 1.0),
-        fibres=0.0 if mitotic else float(rng.uniform(0.1, 0.8)),
+        fibres=0.0 if mitotic else float(rng.uniform(0.05, 0.6)),
         dna=float(rng.choice([1.0, 1.35, 1.8], p=[0.55, 0.25, 0.2]) * rng.lognormal(0.0, 0.2))
         * (1.9 if mitotic else 1.0),
     )
@@ -138,7 +162,7 @@ def _truth(cells: list[Cell]) -> tuple[list[Cell], NDArray[np.uint8], NDArray[np
         for lobe in cell.nucleus:
             if (place := lobe.on(SHAPE)) is not None:
                 compete(nuclei, best, *place, label)
-        if (place := cell.body.on(SHAPE)) is not None:
+        if (place := cell.rho()) is not None:
             compete(bodies, best_body, *place, label)
     bodies[nuclei > 0] = nuclei[nuclei > 0]
     kept: list[Cell] = []
@@ -168,9 +192,7 @@ def _actin(cells: list[Cell], bodies: NDArray[np.uint8], nuclei: NDArray[np.uint
     rng = stream(seed, "actin", index)
     inner = (ndimage.minimum_filter(bodies, 3) != bodies) | (ndimage.maximum_filter(bodies, 3) != bodies)
     depth = np.where(bodies > 0, ndimage.distance_transform_edt(~inner), 0.0)
-    textures = np.stack(
-        [oriented_field(SHAPE, math.pi * k / ORIENTATIONS, 12.0, 0.8, rng) for k in range(ORIENTATIONS)]
-    )
+    textures = np.stack([oriented_field(SHAPE, math.pi * k / ORIENTATIONS, 9.0, 0.8, rng) for k in range(ORIENTATIONS)])
     per_cell = np.array(
         [(0.0, 0.0, 0.0, 0)]
         + [
@@ -185,14 +207,16 @@ def _actin(cells: list[Cell], bodies: NDArray[np.uint8], nuclei: NDArray[np.uint
     )
     actin, fibres, rim = (per_cell[:, column][bodies] for column in range(3))
     streaks = np.take_along_axis(textures, per_cell[:, 3].astype(int)[bodies][None], axis=0)[0]
-    patchy = np.clip(0.75 + 0.75 * smooth_field(SHAPE, 22.0, rng), 0.05, 2.5)
-    grain = 1.0 + 0.2 * smooth_field(SHAPE, 3.0, rng) + 0.25 * smooth_field(SHAPE, 14.0, rng)
+    patchy = np.clip(0.65 + 0.8 * smooth_field(SHAPE, 18.0, rng), 0.05, 2.5)
+    patchy *= 1.0 + 0.3 * smooth_field(SHAPE, 2.5, rng)
+    grain = 1.0 + 0.24 * smooth_field(SHAPE, 2.5, rng) + 0.3 * smooth_field(SHAPE, 12.0, rng)
     body = (0.45 + 0.55 * (1.0 - np.exp(-depth / 7.0))) * grain
     cortex = 1.5 * rim * patchy * np.exp(-((depth / 2.2) ** 2))
     over_nucleus = 1.0 - 0.3 * ndimage.gaussian_filter((nuclei > 0).astype(float), 2.5)
     light = actin * over_nucleus * np.maximum(body + cortex + fibres * np.maximum(streaks, -0.5), 0.02)
     light[bodies == 0] = 0.0
-    return light + _retraction_fibres(cells, bodies, stream(seed, "retraction", index))
+    light += _retraction_fibres(cells, bodies, stream(seed, "retraction", index))
+    return np.asarray(light)
 
 
 def _retraction_fibres(cells: list[Cell], bodies: NDArray[np.uint8], rng: np.random.Generator) -> Array:
@@ -231,7 +255,7 @@ def _expose(
     light: Array, objective: Objective, seed: int, channel: str, index: int, signal: float, background: float
 ) -> NDArray[np.unsignedinteger]:
     rng = stream(seed, channel, "microscope", index)
-    glow = 0.06 * objective.blur(light, 60.0)
+    glow = 0.06 * wide_blur(light, 60.0)
     photons = signal * (objective.blur(light, rng.uniform(1.0, 2.6)) + glow)
     photons += haze(SHAPE, rng, background, 160.0)
     photons += debris(SHAPE, rng, int(rng.integers(4, 14)), (0.6, 1.6), (0.3 * signal, 1.5 * signal))
