@@ -123,13 +123,14 @@ def centreline_scores(
     )
 
 
-def continuity(predicted: Mask, truth_skeleton: Mask) -> float | None:
-    """Return how far one can follow the true branches inside the predicted mask without a break.
+def continuity(predicted: Mask, truth_skeleton: Mask, *, tolerance_px: int = 1) -> float | None:
+    """Return how far one can follow the true branches inside one piece of the predicted mask.
 
-    The true centreline is cut at its junctions into branches; the prediction covers runs of each branch. The value is
-    ``sum(run**2) / sum(branch**2)`` over all runs and branches, lengths in pixels: of two points on a branch this share
-    of pairs stays connected. A branch that is covered but for one gap in its middle counts one half; dashes of length d
-    on branches of length L count about d / L, however little of the mask is missing.
+    The true centreline is cut at its junctions into branches. A point of a branch belongs to the connected piece of the
+    prediction that it lies on or, within the tolerance, beside; a run ends where the piece changes or is missing. The
+    value is ``sum(run**2) / sum(branch**2)``, lengths in pixels: of two points on a branch, this share of pairs stays
+    connected. A branch that is covered but for one gap in its middle counts one half; dashes of length d on branches of
+    length L count about d / L, however little of the mask is missing.
 
     Parameters
     ----------
@@ -137,6 +138,8 @@ def continuity(predicted: Mask, truth_skeleton: Mask) -> float | None:
         Mask in 2D or 3D.
     truth_skeleton : bool array, same shape
         Centreline from :func:`skeletonise`.
+    tolerance_px
+        Steps, over corners too, that the prediction may lie off the centreline.
 
     Returns
     -------
@@ -147,15 +150,35 @@ def continuity(predicted: Mask, truth_skeleton: Mask) -> float | None:
     points = np.argwhere(truth_skeleton).astype(np.int64)
     if not len(points):
         return None
+    piece = _nearby_piece(predicted, points, tolerance_px)
     tail, head = _thin_graph(points)
-    branch_point = np.bincount(np.concatenate((tail, head)), minlength=len(points)) > 2
-    within = ~branch_point[tail] & ~branch_point[head]
-    covered = predicted[tuple(points.T)] & ~branch_point
-    unbroken = within & covered[tail] & covered[head]
-    whole = _squared_sizes(tail[within], head[within], ~branch_point)
+    junction = np.bincount(np.concatenate((tail, head)), minlength=len(points)) > 2
+    within = ~junction[tail] & ~junction[head]
+    whole = _squared_sizes(tail[within], head[within], ~junction)
     if not whole:  # nothing but junctions, as in a speck: coverage is all there is to say
-        return float(predicted[tuple(points.T)].mean())
+        return float(np.mean(piece > 0))
+    covered = (piece > 0) & ~junction
+    unbroken = within & covered[tail] & (piece[tail] == piece[head])
     return _squared_sizes(tail[unbroken], head[unbroken], covered) / whole
+
+
+def _nearby_piece(mask: Mask, points: Index, tolerance_px: int) -> Index:
+    """Return the number of the connected piece of a mask on or nearest to each point, 0 where none is near."""
+    import cc3d
+
+    if mask.ndim == 3:
+        pieces = cc3d.connected_components(mask, connectivity=26)
+    else:
+        pieces = cc3d.connected_components(mask, connectivity=8)
+    steps = itertools.product(range(-tolerance_px, tolerance_px + 1), repeat=mask.ndim)
+    found = np.zeros(len(points), np.int64)
+    last = np.array(mask.shape) - 1
+    for step in sorted(steps, key=lambda step: (sum(s * s for s in step), step)):
+        place = points + step
+        inside = np.all((place >= 0) & (place <= last), axis=1)
+        there = np.where(inside, pieces[tuple(np.clip(place, 0, last).T)], 0)
+        found = np.where(found > 0, found, there)
+    return found
 
 
 def betti_numbers(mask: Mask) -> tuple[int, ...]:
