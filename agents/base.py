@@ -15,7 +15,10 @@ from pydantic import BaseModel, ConfigDict
 
 @dataclass(frozen=True)
 class Bind:
-    """A file or folder of the host that an agent may see, at ``target`` inside its view."""
+    """A file or folder of the host that an agent may see, at ``target`` inside its view.
+
+    A target other than the source's own path needs containment: without it the launch is refused.
+    """
 
     source: Path
     target: str
@@ -26,8 +29,8 @@ class Bind:
 class Session:
     """What an agent is told about one trial. Paths are those that the agent itself sees.
 
-    ``truth_dir`` is set only for agents that declare ``reads_truth`` (the synthetic ones, which run outside containment);
-    ``task_dir`` likewise.
+    ``truth_dir`` and ``task_dir`` are set only for agents that declare ``reads_truth`` (the synthetic ones, which run
+    outside containment).
     """
 
     instruction: str
@@ -59,7 +62,8 @@ class Launch:
     binds
         Files and folders of the host, besides the system, that it needs.
     python_prefix
-        Whether it runs on this interpreter (its prefix is then bound read-only).
+        Whether it runs on this interpreter: its prefix is then visible, read-only, and ``python`` is a private layer
+        over it into which ``pip install`` works.
     """
 
     argv: tuple[str, ...]
@@ -97,8 +101,8 @@ class Evidence:
 class Agent:
     """Base class: an agent that is started once and left alone.
 
-    ``contained`` is ``False`` only for our own synthetic agents, which read truth; records say so. ``version`` enters the
-    resume key: raise it when the agent's behaviour changes.
+    ``contained`` is ``False`` only for our own synthetic agents, which read truth; records say so. ``version`` enters
+    the resume key: raise it when the agent's behaviour changes.
     """
 
     name: ClassVar[str]
