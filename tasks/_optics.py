@@ -283,6 +283,15 @@ def rotation_2d(angle: float) -> Array:
     return np.array([[math.sin(angle), math.cos(angle)], [math.cos(angle), -math.sin(angle)]])
 
 
+def _dot(a: Iterable[ArrayLike], b: Iterable[Array]) -> Array:
+    """Sum of products over the axes; the arrays broadcast."""
+    terms = iter([np.multiply(u, v) for u, v in zip(a, b, strict=True)])
+    total: Array = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
 @dataclass(frozen=True)
 class Blob:
     """A star-convex body with a smooth random outline, in 2D or 3D: a cell, a nucleus, a lumen.
@@ -321,16 +330,14 @@ class Blob:
 
     def rho(self, offsets: Sequence[Array]) -> Array:
         """Relative radius at ``offsets`` from the centre: 0 there, 1 on the outline, larger outside."""
-        frame = [
-            sum((axis[d] * offsets[d] for d in range(len(offsets))), start=np.zeros(1)) / radius
-            for axis, radius in zip(self.axes, self.radii, strict=True)
-        ]
-        norm = np.sqrt(sum((u * u for u in frame), start=np.zeros(1)))
-        safe = np.maximum(norm, 1e-9)
+        frame = [_dot(axis, offsets) / radius for axis, radius in zip(self.axes, self.radii, strict=True)]
+        norm = np.sqrt(_dot(frame, frame))
+        inverse = 1.0 / np.maximum(norm, 1e-9)
+        way = [u * inverse for u in frame]
         bump = np.zeros_like(norm)
         for wave, phase in zip(self.waves, self.phases, strict=True):
-            bump += np.cos(sum((k * u for k, u in zip(wave, frame, strict=True)), start=np.zeros(1)) / safe + phase)
-        return norm * np.exp(-self.roughness * math.sqrt(2.0 / len(self.phases)) * bump)
+            bump += np.cos(_dot(wave, way) + phase)
+        return np.asarray(norm * np.exp(-self.roughness * math.sqrt(2.0 / len(self.phases)) * bump))
 
     def on(self, shape: Shape, margin: float = 1.0) -> tuple[Slices, Array] | None:
         """Return window and :meth:`rho` on an image, out to ``margin`` times the reach; ``None`` when off the image."""
@@ -361,10 +368,9 @@ def rod_coordinates(offsets: Sequence[Array], half_axis: Sequence[float]) -> tup
 
     ``half_axis`` is the vector from the middle to one end of the axis (without the cap).
     """
-    squared = sum(h * h for h in half_axis)
-    along = sum((h * o for h, o in zip(half_axis, offsets, strict=True)), start=np.zeros(1)) / max(squared, 1e-12)
-    along = np.clip(along, -1.0, 1.0)
-    distance = np.sqrt(sum(((o - h * along) ** 2 for h, o in zip(half_axis, offsets, strict=True)), start=np.zeros(1)))
+    along = np.clip(_dot(half_axis, offsets) / max(sum(h * h for h in half_axis), 1e-12), -1.0, 1.0)
+    gap = [o - h * along for h, o in zip(half_axis, offsets, strict=True)]
+    distance = np.sqrt(_dot(gap, gap))
     return distance, 0.5 * (along + 1.0)
 
 
@@ -377,23 +383,25 @@ def wander(rng: np.random.Generator, start: Sequence[float], angle: float, lengt
     return np.asarray(start) + np.cumsum(steps, axis=0)
 
 
+def spaced(points: Array, spacing_px: float, rng: np.random.Generator) -> Array:
+    """Return a random choice of ``points``, ``(n, ndim)``, as many as fit no two closer than ``spacing_px``."""
+    left = points[rng.permutation(len(points))]
+    chosen = []
+    while len(left):
+        chosen.append(left[0])
+        left = left[np.sum((left - left[0]) ** 2, axis=1) >= spacing_px**2]
+    return np.asarray(chosen).reshape(-1, points.shape[1])
+
+
 def scatter(
-    rng: np.random.Generator,
-    count: int,
-    low: Sequence[float],
-    high: Sequence[float],
-    spacing_px: float,
-    tries: int = 60,
+    rng: np.random.Generator, count: int, low: ArrayLike, high: ArrayLike, spacing_px: float, tries: int = 10
 ) -> Array:
-    """Draw up to ``count`` points in a box, no two closer than ``spacing_px``; ``(n, ndim)``."""
-    points: list[Array] = []
-    for _ in range(count * tries):
-        if len(points) == count:
-            break
-        candidate = rng.uniform(low, high)
-        if not points or np.min(np.sum((np.asarray(points) - candidate) ** 2, axis=1)) >= spacing_px**2:
-            points.append(candidate)
-    return np.asarray(points).reshape(-1, len(low))
+    """Return up to ``count`` random points in a box, ``(n, ndim)``, no two closer than ``spacing_px``.
+
+    With ``count`` times ``tries`` candidates far more than fit, the box is filled.
+    """
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    return spaced(rng.uniform(low, high, (count * tries, len(low))), spacing_px, rng)[:count]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -507,7 +515,7 @@ def write_ome(
 def write_png(path: Path, array: NDArray[np.unsignedinteger]) -> None:
     """Write a grey or colour PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(imagecodecs.png_encode(np.ascontiguousarray(array), level=6))
+    path.write_bytes(imagecodecs.png_encode(np.ascontiguousarray(array), level=4))
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -2,12 +2,13 @@
 
 Imaging model
 -------------
-State: a section is tiled with structures that press against each other. Kidney: tubules with a lumen, whose nuclei sit in
-a ring, proximal (deep pink, few nuclei) or distal (pale, wide lumen), and in one field a glomerulus with its crowded tuft
-and Bowman's space. Pancreas: acini with basal nuclei, basophilic outside and granular pink towards the middle, pale islets,
-a duct. Between them stroma with collagen, spindle-shaped nuclei, red blood cells, and infiltrates of lymphocytes, small
-and packed until they touch and overlap. Each nucleus is a smooth random outline of its kind. Where nuclei overlap a pixel
-belongs to the one it lies relatively deeper in; these outlines are the truth. Nuclei cut by the border are kept.
+State: a section is tiled with structures that press against each other. Kidney: tubules with a lumen and a lining of
+even height, whose nuclei sit in a ring, proximal (deep pink, few nuclei) or distal (pale, wide lumen), and in one field
+a glomerulus with its crowded tuft and Bowman's space. Pancreas: acini with basal nuclei, basophilic outside and
+granular pink in the middle, a pale islet or a duct. Between them stroma with collagen, spindle-shaped nuclei, red blood
+cells, and an infiltrate of lymphocytes, small and packed until they touch and overlap. Each nucleus is a smooth random
+outline of its kind. Where nuclei overlap a pixel belongs to the one it lies relatively deeper in; these outlines are
+the truth. Nuclei cut by the border are kept.
 
 Light: hematoxylin and eosin have a concentration per pixel (nuclear envelope, chromatin and nucleoli; pale vesicular
 nuclei next to dark ones; cytoplasm, collagen and blood cells), which varies with the thickness of the section. Their
@@ -18,7 +19,6 @@ nuclei and some regions lie out of focus. Then the point spread (0.75 NA, 550 nm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ from tasks._optics import (
     Blob,
     Camera,
     Objective,
+    Shape,
+    Slices,
     blur,
     compete,
     coverage,
@@ -38,6 +40,7 @@ from tasks._optics import (
     rotation_2d,
     scatter,
     smooth_field,
+    spaced,
     stream,
     uneven_light,
     write_png,
@@ -45,6 +48,7 @@ from tasks._optics import (
 )
 
 SHAPE = (512, 512)
+PAD = 64  # structures are laid out beyond the field by this much, px
 PER_ORGAN = 3
 OBJECTIVE = Objective(na=0.75, wavelength_nm=550.0, pixel_size_um=0.275)
 HEMATOXYLIN = (0.62, 0.71, 0.34)  # optical density in red, green, blue at unit concentration
@@ -54,251 +58,228 @@ MIN_NUCLEUS_PX = 45  # smaller remains at the border or below others are not ann
 
 @dataclass(frozen=True)
 class Kind:
-    """How the nuclei of one cell type look: half-axes in px, roundness, hematoxylin, and how vesicular (pale inside)."""
+    """How the nuclei of one cell type look: half-axes in px, roundness, hematoxylin, how vesicular (pale inside)."""
 
     radius_px: tuple[float, float]
     stretch: tuple[float, float]
     stain: tuple[float, float]
-    vesicular: float
+    vesicular: tuple[float, float]
     crowding: float  # closest distance to a neighbour, relative to the sum of the radii
 
 
-TUBULE = Kind((9.5, 12.5), (1.0, 1.25), (0.55, 0.95), 0.55, 0.92)
-ACINUS = Kind((8.5, 11.0), (1.0, 1.15), (0.55, 0.95), 0.6, 0.9)
-ISLET = Kind((8.0, 10.5), (1.05, 1.35), (0.45, 0.8), 0.5, 0.92)
-TUFT = Kind((7.5, 10.5), (1.05, 1.6), (0.6, 1.05), 0.4, 0.86)
-LYMPHOCYTE = Kind((6.8, 8.6), (1.0, 1.15), (1.0, 1.35), 0.12, 0.78)
-SPINDLE = Kind((6.5, 8.0), (2.6, 4.5), (0.7, 1.15), 0.15, 0.95)
+TUBULE = Kind((9.5, 12.5), (1.0, 1.3), (0.5, 0.95), (0.2, 0.55), 0.92)
+ACINUS = Kind((8.5, 11.0), (1.0, 1.2), (0.5, 0.95), (0.25, 0.6), 0.9)
+ISLET = Kind((8.0, 10.5), (1.05, 1.4), (0.45, 0.8), (0.2, 0.5), 0.92)
+TUFT = Kind((7.5, 10.5), (1.05, 1.7), (0.6, 1.05), (0.1, 0.4), 0.84)
+LYMPHOCYTE = Kind((6.8, 8.6), (1.0, 1.2), (0.95, 1.35), (0.05, 0.2), 0.78)
+SPINDLE = Kind((6.0, 8.0), (2.4, 4.5), (0.65, 1.15), (0.05, 0.2), 0.95)
 
 
 @dataclass(frozen=True)
 class Nucleus:
-    """One nucleus: outline, kind, concentration of hematoxylin, and whether it lies out of focus."""
+    """One nucleus: outline, concentration of hematoxylin, how pale it is inside, and whether it lies out of focus."""
 
     outline: Blob
-    kind: Kind
     stain: float
+    vesicular: float
     blurred: bool
 
 
 @dataclass
 class Tissue:
-    """The state of one field: stain concentrations without nuclei, and the nuclei."""
+    """The state of one field.
+
+    ``owner`` says which structure a pixel belongs to (0 is stroma), ``depth`` how far it lies within, in px, ``wall``
+    the direction of the nearest wall; ``eosin`` and ``basophilia`` are the concentrations outside nuclei.
+    """
 
     rng: np.random.Generator
+    owner: NDArray[np.int64]
+    depth: Array
+    wall: Array
     eosin: Array
     basophilia: Array
     nuclei: list[Nucleus] = field(default_factory=list)
-    structures: NDArray[np.int64] = field(default_factory=lambda: np.zeros(SHAPE, np.int64))
+    taken: list[tuple[float, float, float]] = field(default_factory=list)  # y, x, radius of each nucleus
 
     def add(self, position: Array, kind: Kind, angle: float | None = None) -> bool:
         """Put a nucleus at ``position`` unless it lies off the field or too close to others."""
         rng = self.rng
         radius, stretch = rng.uniform(*kind.radius_px), rng.uniform(*kind.stretch)
-        if np.any(position < 0.0) or np.any(position > np.array(SHAPE) - 1.0):
+        if np.any(position < -3.0) or np.any(position > np.array(SHAPE) + 2.0):
             return False
-        if self.nuclei:
-            gaps = np.hypot(*(np.array([n.outline.centre for n in self.nuclei]) - position).T)
-            sizes = np.array([math.sqrt(float(n.outline.radii.prod())) for n in self.nuclei])
-            if np.any(gaps < kind.crowding * (sizes + radius)):
-                return False
+        y, x, sizes = np.array(self.taken).reshape(-1, 3).T
+        if np.any(np.hypot(y - position[0], x - position[1]) < kind.crowding * (sizes + radius)):
+            return False
+        self.taken.append((float(position[0]), float(position[1]), float(radius)))
         axes = rotation_2d(rng.uniform(0, math.pi) if angle is None else angle + rng.normal(0.0, 0.2))
         radii = (radius * math.sqrt(stretch), radius / math.sqrt(stretch))
-        outline = Blob.random(rng, position, radii, axes, roughness=0.05 if stretch < 2 else 0.1, detail=2.5)
-        self.nuclei.append(Nucleus(outline, kind, float(rng.uniform(*kind.stain)), bool(rng.random() < 0.18)))
+        outline = Blob.random(rng, position, radii, axes, roughness=0.06 if stretch < 2 else 0.1, detail=2.5)
+        stain, vesicular = float(rng.uniform(*kind.stain)), float(rng.uniform(*kind.vesicular))
+        self.nuclei.append(Nucleus(outline, stain, vesicular, bool(rng.random() < 0.18)))
         return True
 
+    def paint(self, where: Slices, cover: Array, eosin: Array | float, basophilia: Array | float) -> None:
+        """Replace the stroma by other concentrations to the degree of ``cover``."""
+        self.eosin[where] += cover * (eosin - self.eosin[where])
+        self.basophilia[where] += cover * (basophilia - self.basophilia[where])
 
-def _ring(shape: Blob, relative: float, spacing_px: float, rng: np.random.Generator) -> Iterator[tuple[Array, float]]:
-    """Positions around a structure at a relative radius, about ``spacing_px`` apart, with the direction of its wall."""
-    circumference = 2.0 * math.pi * relative * math.sqrt(float(shape.radii.prod()))
-    count = max(3, round(circumference / spacing_px))
-    for k in range(count):
-        heading = 2.0 * math.pi * (k + rng.uniform(-0.3, 0.3)) / count
-        way = np.array([math.sin(heading), math.cos(heading)])
-        radius = 1.0 / float(shape.rho([way[:1], way[1:]])[0])
-        yield shape.centre + way * radius * relative * rng.uniform(0.93, 1.07), heading + 0.5 * math.pi
+    def line(self, where: Slices, label: int, depth_px: float, spacing_px: float, kind: Kind, share: float) -> None:
+        """Set nuclei along a structure's wall at a depth, about ``spacing_px`` apart, in a ``share`` of the places."""
+        on_line = (self.owner[where] == label) & (np.abs(self.depth[where] - depth_px) < 1.5)
+        places = np.argwhere(on_line) + [w.start for w in where]
+        for y, x in spaced(places, spacing_px, self.rng):
+            if self.rng.random() < share:
+                self.add(np.array([y, x]) + self.rng.normal(0.0, 1.5, 2), kind, float(self.wall[y, x]))
+
+    def crowd(self, where: Slices, inside: NDArray[np.bool_], spacing_px: float, kind: Kind) -> None:
+        """Scatter nuclei over part of the field."""
+        low = np.array([w.start for w in where], float)
+        high = np.array([w.stop for w in where], float)
+        count = int(1.3 * inside.sum() / spacing_px**2)
+        for position in scatter(self.rng, count, low, high, spacing_px, tries=6):
+            y, x = np.floor(position - low).astype(int)
+            if inside[y, x]:
+                self.add(position, kind)
+
+    def cytoplasm(self, shape: Shape, mean: float, grain: float) -> Array:
+        """Eosin of a grainy cytoplasm."""
+        texture = 1.0 + grain * smooth_field(shape, 2.0, self.rng) + 0.16 * smooth_field(shape, 9.0, self.rng)
+        return np.maximum(mean * texture, 0.01)
 
 
-def _soft(field_: Array, edge: Array | float, width: float) -> Array:
-    """1 where ``field_`` lies below ``edge``, 0 above, with a soft step."""
-    return 0.5 * (1.0 - np.tanh((field_ - edge) / width))
+def _below(values: Array, edge: Array | float, width: float) -> Array:
+    """1 where ``values`` lie below ``edge``, 0 above, with a soft step."""
+    return 0.5 * (1.0 - np.tanh((values - edge) / width))
 
 
-def _stroma(rng: np.random.Generator) -> Tissue:
-    """Loose connective tissue all over the field, to be covered by structures."""
-    collagen = oriented_field(SHAPE, rng.uniform(0, math.pi), 14.0, 1.2, rng)
-    eosin = 0.15 + 0.07 * np.maximum(collagen, -1.0) + 0.03 * smooth_field(SHAPE, 12.0, rng)
-    return Tissue(rng, np.maximum(eosin, 0.02), np.full(SHAPE, 0.03))
-
-
-def _layout(tissue: Tissue, spacing_px: float, radius_px: tuple[float, float], big: list[Blob]) -> list[Blob]:
-    """Tile the field with structures around the ``big`` ones; returns them all, ``tissue.structures`` holds who is where."""
-    rng = tissue.rng
-    shapes = list(big)
-    for y, x in scatter(rng, 400, (-40.0, -40.0), (SHAPE[0] + 40.0, SHAPE[1] + 40.0), spacing_px, tries=3):
-        if any(np.hypot(*(b.centre - (y, x))) < b.radii.min() + 0.42 * spacing_px for b in big):
+def _tissue(rng: np.random.Generator, spacing_px: float, big: list[Blob], stroma: Blob) -> Tissue:
+    """Tile a field with structures about ``spacing_px`` apart around the ``big`` ones (numbered first) and stroma."""
+    padded = (SHAPE[0] + 2 * PAD, SHAPE[1] + 2 * PAD)
+    shapes = [*big, stroma]
+    for y, x in scatter(rng, 400, (0.0, 0.0), padded, spacing_px, tries=3):
+        if any(np.hypot(*(b.centre - (y, x))) < b.radii.min() + 0.4 * spacing_px for b in shapes[: len(big) + 1]):
             continue
-        radius, stretch = rng.uniform(*radius_px), rng.uniform(1.0, 1.5)
-        axes = rotation_2d(rng.uniform(0, math.pi))
+        radius, stretch = spacing_px * rng.uniform(0.64, 0.76), rng.uniform(1.0, 1.4)
         radii = (radius * math.sqrt(stretch), radius / math.sqrt(stretch))
-        shapes.append(Blob.random(rng, (y, x), radii, axes, roughness=0.07, detail=1.5))
-    best = np.full(SHAPE, np.inf)
+        shapes.append(Blob.random(rng, (y, x), radii, rotation_2d(rng.uniform(0, math.pi)), roughness=0.06, detail=1.5))
+    owner, best = np.zeros(padded, np.int64), np.full(padded, np.inf)
     for label, shape in enumerate(shapes, start=1):
-        if (place := shape.on(SHAPE)) is not None:
-            compete(tissue.structures, best, *place, label)
-    return shapes
+        if (place := shape.on(padded)) is not None:
+            compete(owner, best, *place, label)
+    owner[owner == len(big) + 1] = 0
+    edge = (ndimage.minimum_filter(owner, 3) != owner) | (ndimage.maximum_filter(owner, 3) != owner)
+    depth = np.where(owner > 0, ndimage.distance_transform_edt(~edge), 0.0)
+    cleft = 2.0 + 1.8 * np.maximum(smooth_field(padded, 60.0, rng), -0.8)  # half the distance of neighbours
+    field_ = (slice(PAD, PAD + SHAPE[0]), slice(PAD, PAD + SHAPE[1]))
+    depth = np.maximum(depth - cleft, 0.0)[field_]
+    owner = np.where(depth > 0.0, owner[field_], 0)
+    slope_y, slope_x = np.gradient(depth)
+    wall = np.arctan2(slope_y, slope_x) + 0.5 * math.pi
+    collagen = oriented_field(SHAPE, rng.uniform(0, math.pi), 7.0, 1.1, rng)
+    other = oriented_field(SHAPE, rng.uniform(0, math.pi), 7.0, 1.1, rng)
+    blend = _below(smooth_field(SHAPE, 50.0, rng), 0.0, 0.4)
+    eosin = 0.15 + 0.045 * (blend * collagen + (1.0 - blend) * other) + 0.03 * smooth_field(SHAPE, 14.0, rng)
+    return Tissue(rng, owner, depth, wall, np.maximum(eosin, 0.02), np.full(SHAPE, 0.03))
 
 
-def _fill(tissue: Tissue, label: int, shape: Blob) -> tuple[tuple[slice, ...], Array, Array] | None:
-    """Window, relative radius and soft coverage of one structure of the layout, a thin gap left to its neighbours."""
-    if (place := shape.on(SHAPE)) is None:
-        return None
-    where, rho = place
-    mine = (tissue.structures[where] == label).astype(float)
-    return where, rho, np.clip(2.0 * ndimage.gaussian_filter(mine, 1.8, mode="nearest") - 1.0, 0.0, 1.0)
-
-
-def _paint(
-    tissue: Tissue, where: tuple[slice, ...], cover: Array, eosin: Array | float, basophilia: Array | float
-) -> None:
-    tissue.eosin[where] += cover * (eosin - tissue.eosin[where])
-    tissue.basophilia[where] += cover * (basophilia - tissue.basophilia[where])
-
-
-def _cytoplasm(tissue: Tissue, shape: tuple[int, ...], mean: float, grain: float) -> Array:
-    rng = tissue.rng
-    texture = 1.0 + grain * smooth_field(shape, 2.0, rng) + 0.16 * smooth_field(shape, 9.0, rng)
-    return np.maximum(mean * texture, 0.01)
-
-
-def _tubule(tissue: Tissue, label: int, shape: Blob) -> None:
-    rng = tissue.rng
+def _tubule(tissue: Tissue, where: Slices, label: int) -> None:
+    rng, depth = tissue.rng, tissue.depth[where]
     proximal = rng.random() < 0.6
-    lumen = rng.uniform(0.12, 0.3) if proximal else rng.uniform(0.35, 0.52)
-    if (place := _fill(tissue, label, shape)) is not None:
-        where, rho, cover = place
-        eosin = _cytoplasm(tissue, rho.shape, rng.uniform(0.24, 0.32) if proximal else rng.uniform(0.15, 0.21), 0.2)
-        open_ = _soft(rho, lumen + 0.05 * smooth_field(rho.shape, 6.0, rng), 0.03)
-        membrane = 0.16 * np.exp(-(((cover - 0.35) / 0.25) ** 2))
-        _paint(tissue, where, cover, eosin * (1.0 - 0.93 * open_) + membrane, 0.06 * (1.0 - open_))
-    spacing = rng.uniform(30.0, 42.0) if proximal else rng.uniform(23.0, 29.0)
-    for position, wall in _ring(shape, 0.5 * (lumen + 1.0) + rng.uniform(-0.02, 0.1), spacing, rng):
-        if rng.random() < 0.85 and _owner(tissue, position) == label:
-            tissue.add(position, TUBULE, wall)
+    height = rng.uniform(34.0, 44.0) if proximal else rng.uniform(24.0, 30.0)
+    eosin = tissue.cytoplasm(depth.shape, rng.uniform(0.24, 0.32) if proximal else rng.uniform(0.15, 0.21), 0.2)
+    open_ = 1.0 - _below(depth, height + 2.5 * smooth_field(depth.shape, 6.0, rng), 1.5)
+    cover = np.clip(depth / 2.0, 0.0, 1.0) * (tissue.owner[where] == label)
+    membrane = 0.13 * np.exp(-(((depth - 1.0) / 1.2) ** 2))
+    tissue.paint(where, cover, eosin * (1.0 - 0.93 * open_) + membrane, 0.06 * (1.0 - open_))
+    spacing = rng.uniform(28.0, 40.0) if proximal else rng.uniform(21.0, 27.0)
+    tissue.line(where, label, rng.uniform(13.0, 17.0), spacing, TUBULE, 0.85)
 
 
-def _acinus(tissue: Tissue, label: int, shape: Blob) -> None:
+def _acinus(tissue: Tissue, where: Slices, label: int) -> None:
+    rng, depth = tissue.rng, tissue.depth[where]
+    apical = 1.0 - _below(depth, 25.0 + 4.0 * smooth_field(depth.shape, 10.0, rng), 5.0)
+    granules = tissue.cytoplasm(depth.shape, rng.uniform(0.28, 0.36), 0.35)
+    cover = np.clip(depth / 2.0, 0.0, 1.0) * (tissue.owner[where] == label)
+    tissue.paint(where, cover, (0.5 + 0.5 * apical) * granules, 0.04 + rng.uniform(0.1, 0.18) * (1.0 - apical))
+    tissue.line(where, label, rng.uniform(13.0, 17.0), rng.uniform(22.0, 28.0), ACINUS, 0.88)
+
+
+def _islet(tissue: Tissue, where: Slices, label: int) -> None:
+    rng, depth = tissue.rng, tissue.depth[where]
+    capillaries = _below(np.abs(smooth_field(depth.shape, 24.0, rng)), 0.12, 0.06)
+    mine = tissue.owner[where] == label
+    eosin = tissue.cytoplasm(depth.shape, 0.16, 0.2) * (1.0 - 0.8 * capillaries)
+    tissue.paint(where, np.clip(depth / 2.0, 0.0, 1.0) * mine, eosin, 0.05)
+    tissue.crowd(where, mine & (depth > 6.0), 22.0, ISLET)
+
+
+def _glomerulus(tissue: Tissue, where: Slices, label: int) -> None:
+    rng, depth = tissue.rng, tissue.depth[where]
+    mine = tissue.owner[where] == label
+    tuft = 1.0 - _below(depth, 16.0 + 6.0 * smooth_field(depth.shape, 26.0, rng), 1.5)
+    loops = _below(smooth_field(depth.shape, 13.0, rng), -0.75, 0.15)
+    eosin = tissue.cytoplasm(depth.shape, 0.22, 0.22) * (1.0 - 0.85 * loops)
+    capsule = 0.15 * np.exp(-(((depth - 1.5) / 1.5) ** 2))
+    cover = np.clip(depth / 2.0, 0.0, 1.0) * mine
+    tissue.paint(where, cover, tuft * eosin + (1.0 - tuft) * 0.015 + capsule, 0.07 * tuft)
+    tissue.crowd(where, mine & (tuft > 0.9), 18.0, TUFT)
+    tissue.line(where, label, 4.0, 55.0, SPINDLE, 0.9)
+
+
+def _duct(tissue: Tissue, where: Slices, label: int) -> None:
+    rng, depth = tissue.rng, tissue.depth[where]
+    open_ = 1.0 - _below(depth, 27.0 + 1.5 * smooth_field(depth.shape, 10.0, rng), 1.2)
+    cover = np.clip(depth / 2.0, 0.0, 1.0) * (tissue.owner[where] == label)
+    eosin = tissue.cytoplasm(depth.shape, 0.2, 0.15) * (1.0 - 0.95 * open_)
+    tissue.paint(where, cover, eosin, 0.06 * (1.0 - open_))
+    tissue.line(where, label, 13.0, 19.5, TUBULE, 0.97)
+
+
+def _infiltrate(tissue: Tissue, stroma: Blob, count: int) -> None:
+    """Lymphocytes packed into a patch of stroma."""
     rng = tissue.rng
-    if (place := _fill(tissue, label, shape)) is not None:
-        where, rho, cover = place
-        apical = _soft(rho, 0.52 + 0.08 * smooth_field(rho.shape, 10.0, rng), 0.1)
-        granules = _cytoplasm(tissue, rho.shape, rng.uniform(0.3, 0.38), 0.35)
-        _paint(tissue, where, cover, apical * granules + (1.0 - apical) * 0.55 * granules, 0.04 + 0.17 * (1.0 - apical))
-    for position, _ in _ring(shape, rng.uniform(0.64, 0.74), rng.uniform(24.0, 31.0), rng):
-        if rng.random() < 0.88 and _owner(tissue, position) == label:
-            tissue.add(position, ACINUS)
-
-
-def _islet(tissue: Tissue, label: int, shape: Blob) -> None:
-    rng = tissue.rng
-    if (place := _fill(tissue, label, shape)) is not None:
-        where, rho, cover = place
-        capillaries = _soft(np.abs(smooth_field(rho.shape, 24.0, rng)), 0.12, 0.06)
-        _paint(tissue, where, cover, _cytoplasm(tissue, rho.shape, 0.16, 0.2) * (1.0 - 0.8 * capillaries), 0.05)
-    _crowd(tissue, shape, ISLET, 23.0)
-
-
-def _glomerulus(tissue: Tissue, label: int, shape: Blob) -> None:
-    rng = tissue.rng
-    if (place := _fill(tissue, label, shape)) is not None:
-        where, rho, cover = place
-        tuft = _soft(rho, 0.84 + 0.05 * smooth_field(rho.shape, 22.0, rng), 0.02)
-        loops = _soft(smooth_field(rho.shape, 13.0, rng), -0.75, 0.15)
-        eosin = _cytoplasm(tissue, rho.shape, 0.22, 0.22) * (1.0 - 0.85 * loops)
-        _paint(tissue, where, cover, tuft * eosin + (1.0 - tuft) * 0.015, 0.07 * tuft)
-    _crowd(tissue, shape, TUFT, 18.5, limit=0.8)
-    for position, wall in _ring(shape, 0.99, 60.0, rng):
-        tissue.add(position, SPINDLE, wall)
-
-
-def _duct(tissue: Tissue, label: int, shape: Blob) -> None:
-    rng = tissue.rng
-    if (place := _fill(tissue, label, shape)) is not None:
-        where, rho, cover = place
-        open_ = _soft(rho, 0.52, 0.03)
-        _paint(
-            tissue, where, cover, _cytoplasm(tissue, rho.shape, 0.2, 0.15) * (1.0 - 0.95 * open_), 0.06 * (1.0 - open_)
-        )
-    for position, wall in _ring(shape, 0.74, 20.0, rng):
-        if _owner(tissue, position) == label:
-            tissue.add(position, TUBULE, wall + 0.5 * math.pi)
-
-
-def _owner(tissue: Tissue, position: Array) -> int:
-    y, x = np.rint(position).astype(int)
-    return int(tissue.structures[y, x]) if 0 <= y < SHAPE[0] and 0 <= x < SHAPE[1] else 0
-
-
-def _crowd(tissue: Tissue, shape: Blob, kind: Kind, spacing_px: float, limit: float = 0.95) -> None:
-    """Scatter nuclei of one kind all over a structure."""
-    reach = shape.reach
-    count = int(4.0 * reach**2 / spacing_px**2)
-    for position in scatter(tissue.rng, count, shape.centre - reach, shape.centre + reach, spacing_px, tries=6):
-        offset = position - shape.centre
-        if float(shape.rho([offset[:1], offset[1:]])[0]) < limit:
-            tissue.add(position, kind)
-
-
-def _infiltrate(tissue: Tissue, count: int) -> None:
-    """Lymphocytes, packed around a place in the stroma."""
-    rng = tissue.rng
-    free = np.argwhere(tissue.structures == 0)
-    middle = free[rng.integers(len(free))] if len(free) else rng.uniform(0, 1, 2) * SHAPE
-    axes, spread = rotation_2d(rng.uniform(0, math.pi)), np.array([rng.uniform(28.0, 46.0), rng.uniform(14.0, 22.0)])
+    spread = 0.42 * stroma.radii
     for _ in range(4 * count):
-        tissue.add(middle + (rng.normal(0.0, 1.0, 2) * spread) @ axes, LYMPHOCYTE)
+        tissue.add(stroma.centre - PAD + (rng.normal(0.0, 1.0, 2) * spread) @ stroma.axes, LYMPHOCYTE)
 
 
 def _interstitial(tissue: Tissue, count: int) -> None:
-    """Spindle-shaped nuclei along the clefts between structures, and red blood cells in some of them."""
+    """Spindle-shaped nuclei along the clefts between structures, and red blood cells in the wider of them."""
     rng = tissue.rng
-    cleft = ndimage.distance_transform_edt(tissue.structures == 0)
-    smooth = ndimage.gaussian_filter(cleft, 4.0)
-    slope_y, slope_x = np.gradient(smooth)
-    free = np.argwhere(cleft >= 3.0)
-    if not len(free):
-        return
-    for y, x in free[rng.integers(0, len(free), count)]:
+    cleft = ndimage.distance_transform_edt(tissue.owner == 0)
+    slope_y, slope_x = np.gradient(ndimage.gaussian_filter(cleft, 4.0))
+    free = np.argwhere(cleft >= 2.5)
+    for y, x in free[rng.integers(0, len(free), count)] if len(free) else ():
         tissue.add(np.array([y, x], float), SPINDLE, math.atan2(slope_y[y, x], slope_x[y, x]) + 0.5 * math.pi)
-    for y, x in free[rng.integers(0, len(free), count // 2)]:
+    free = np.argwhere(cleft >= 7.0)
+    for y, x in free[rng.integers(0, len(free), count // 2)] if len(free) else ():
         cell = Blob.random(rng, (y, x), rng.uniform(8.0, 11.0, 2), rotation_2d(0.0), roughness=0.05)
         if (place := cell.on(SHAPE)) is not None:
             where, rho = place
-            _paint(tissue, where, coverage(rho, 9.0), 0.42 + 0.12 * rho, 0.0)
+            tissue.paint(where, coverage(rho, 9.0), 0.38 + 0.12 * rho, 0.0)
 
 
-def _kidney(rng: np.random.Generator, glomerulus: bool) -> Tissue:
-    tissue = _stroma(rng)
-    big = []
-    if glomerulus:
-        centre = rng.uniform(0.25, 0.75, 2) * SHAPE
-        big = [Blob.random(rng, centre, rng.uniform(115.0, 140.0, 2), rotation_2d(0.0), roughness=0.04, detail=1.2)]
-    shapes = _layout(tissue, 108.0, (56.0, 70.0), big)
-    for label, shape in enumerate(shapes, start=1):
-        (_glomerulus if label <= len(big) else _tubule)(tissue, label, shape)
-    return tissue
-
-
-def _pancreas(rng: np.random.Generator, islet: bool) -> Tissue:
-    tissue = _stroma(rng)
-    centre = rng.uniform(0.2, 0.8, 2) * SHAPE
-    radius = rng.uniform(95.0, 125.0) if islet else rng.uniform(48.0, 62.0)
-    big = [Blob.random(rng, centre, (radius * 1.1, radius * 0.9), rotation_2d(rng.uniform(0, 3.1)), roughness=0.08)]
-    shapes = _layout(tissue, 82.0, (44.0, 56.0), big)
-    (_islet if islet else _duct)(tissue, 1, shapes[0])
-    for label, shape in enumerate(shapes[1:], start=2):
-        _acinus(tissue, label, shape)
+def _field(rng: np.random.Generator, organ: str, special: bool) -> Tissue:
+    """Build one field; ``special`` is the one with a glomerulus or an islet."""
+    centre, away = rng.uniform(0.25, 0.75, 2) * SHAPE + PAD, rng.uniform(-0.15, 0.15, 2) * SHAPE
+    opposite = PAD + np.array(SHAPE) - (centre - PAD) + away
+    radii = (rng.uniform(55.0, 85.0), rng.uniform(32.0, 45.0))
+    stroma = Blob.random(rng, opposite, radii, rotation_2d(rng.uniform(0, math.pi)), roughness=0.12)
+    if organ == "kidney":
+        size = rng.uniform(115.0, 140.0, 2)
+        big = [Blob.random(rng, centre, size, rotation_2d(0.0), roughness=0.04, detail=1.2)] if special else []
+        tissue, first, rest = _tissue(rng, 112.0, big, stroma), _glomerulus, _tubule
+    else:
+        radius = rng.uniform(95.0, 125.0) if special else rng.uniform(46.0, 58.0)
+        axes = rotation_2d(rng.uniform(0, math.pi))
+        big = [Blob.random(rng, centre, (radius * 1.1, radius * 0.9), axes, roughness=0.07)]
+        tissue, first, rest = _tissue(rng, 86.0, big, stroma), _islet if special else _duct, _acinus
+    for label, where in enumerate(ndimage.find_objects(tissue.owner), start=1):
+        if where is not None:
+            (first if label <= len(big) else rest)(tissue, where, label)
+    _infiltrate(tissue, stroma, int(rng.integers(16, 40)))
+    _interstitial(tissue, int(rng.integers(24, 44)))
     return tissue
 
 
@@ -322,20 +303,20 @@ def _truth(nuclei: list[Nucleus]) -> tuple[list[Nucleus], NDArray[np.uint16]]:
 
 def _stain_nuclei(tissue: Tissue, rng: np.random.Generator) -> Array:
     """Return the hematoxylin of the nuclei, and thin the eosin where they lie."""
-    sharp, soft = np.zeros(SHAPE), np.zeros(SHAPE)
+    sharp, soft, chromatin = np.zeros(SHAPE), np.zeros(SHAPE), smooth_field(SHAPE, 2.6, rng)
     for nucleus in tissue.nuclei:
         if (place := nucleus.outline.on(SHAPE)) is None:
             continue
         where, rho = place
         radius = math.sqrt(float(nucleus.outline.radii.prod()))
-        envelope = np.exp(-(((rho - 0.92) * radius / 1.6) ** 2))
-        clumps = smooth_field(rho.shape, 2.6, rng)
-        inside = 1.0 - nucleus.kind.vesicular + nucleus.kind.vesicular * np.maximum(envelope, 0.9 * (clumps > 1.0))
-        if nucleus.kind.vesicular > 0.3 and rng.random() < 0.7:
+        envelope = np.exp(-(((rho - 0.93) * radius / 1.9) ** 2))
+        clumps = chromatin[where]
+        inside = 1.0 - nucleus.vesicular * (1.0 - np.maximum(0.8 * envelope, np.clip(clumps - 0.4, 0.0, 0.9)))
+        if nucleus.vesicular > 0.25 and rng.random() < 0.6:
             dy, dx = rng.normal(0.0, 0.22, 2) * radius
             y, x = np.ogrid[where]
             spot = (y - nucleus.outline.centre[0] - dy) ** 2 + (x - nucleus.outline.centre[1] - dx) ** 2
-            inside = inside + 0.7 * np.exp(-spot / 3.5)
+            inside = inside + 0.6 * np.exp(-spot / 3.2)
         cover = coverage(rho, radius)
         layer = soft if nucleus.blurred else sharp
         layer[where] += nucleus.stain * cover * np.maximum(inside + 0.13 * clumps, 0.12)
@@ -352,7 +333,7 @@ def _slide(tissue: Tissue, seed: int, stem: str) -> NDArray[np.uint8]:
     eosin = thickness * rng.uniform(0.75, 1.25) * tissue.eosin
     lamp = rng.normal((244.0, 240.0, 245.0), 3.5)
     light = uneven_light(SHAPE, rng, falloff=0.06, ripple=0.01)
-    unsharp = 0.8 * _soft(-smooth_field(SHAPE, 170.0, rng), -0.9, 0.3)
+    unsharp = 0.8 * _below(-smooth_field(SHAPE, 170.0, rng), -0.9, 0.3)
     camera = Camera(gain=0.05, read_noise_e=12.0)
     channels = []
     for band in range(3):
@@ -366,14 +347,11 @@ def _slide(tissue: Tissue, seed: int, stem: str) -> NDArray[np.uint8]:
 
 def make(destination: Path, seed: int) -> None:
     """Write ``input/human_<organ>_<NN>.png`` and ``evaluation/human_<organ>_<NN>.tif`` below ``destination``."""
-    for organ, build in (("kidney", _kidney), ("pancreas", _pancreas)):
+    for organ in ("kidney", "pancreas"):
         special = int(stream(seed, organ, "special").integers(PER_ORGAN))
         for number in range(PER_ORGAN):
             stem = f"human_{organ}_{number + 1:02d}"
-            rng = stream(seed, stem, "tissue")
-            tissue = build(rng, number == special)
-            _infiltrate(tissue, int(rng.integers(14, 40)))
-            _interstitial(tissue, int(rng.integers(18, 34)))
+            tissue = _field(stream(seed, stem, "tissue"), organ, number == special)
             tissue.nuclei, labels = _truth(tissue.nuclei)
             write_png(destination / "input" / f"{stem}.png", _slide(tissue, seed, stem))
             write_tiff(destination / "evaluation" / f"{stem}.tif", labels, compression="zlib")
