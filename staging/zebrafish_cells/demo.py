@@ -197,7 +197,7 @@ def _lumens(labels: NDArray[np.int32], tissue: Tissue, rosettes: Array, rng: np.
 
 def _contacts(n: int, rng: np.random.Generator) -> Array:
     """Membrane brightness per area between each two of: outside (0), cells (1..n), lumens (n + 1)."""
-    between = 2.0 * np.where(rng.random((n + 2, n + 2)) < 0.12, 0.3, 1.0) * rng.lognormal(0.0, 0.3, (n + 2, n + 2))
+    between = 2.0 * np.where(rng.random((n + 2, n + 2)) < 0.16, 0.22, 1.0) * rng.lognormal(0.0, 0.3, (n + 2, n + 2))
     table = np.triu(between, 1)
     table[0, 1:] = rng.lognormal(0.0, 0.25, n + 1)
     table[: n + 1, n + 1] = 3.0
@@ -248,7 +248,7 @@ def _expose(light: Array, bodies: NDArray[np.uint16], tissue: Tissue, rng: np.ra
     photons += 0.16 * ndimage.uniform_filter(wide, (9, 35, 35), mode="nearest")
     photons += np.where(bodies > 0, 0.0012, 0.0003)
     depth = (np.arange(light.shape[0], dtype=np.float64) * SPACING[0] - tissue.floor_um)[:, None, None]
-    photons *= loss_with_depth(depth, 11.0) * 950.0
+    photons *= loss_with_depth(depth, 9.0) * 700.0
     photons += 0.35
     electrons = Camera(offset=50.0, read_noise_e=0.6, bits=16).expose(photons, rng).astype(np.float32) - 50.0
     grain = ndimage.gaussian_filter(electrons, (0.45, 0.6, 0.6), mode="nearest", truncate=3.0)
