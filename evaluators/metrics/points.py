@@ -151,7 +151,7 @@ def _coordinates(points: ArrayLike, name: str) -> NDArray[np.float64]:
 
 def _canonical(points: NDArray[np.float64], groups: ArrayLike | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the finite points sorted by group and coordinates (their rows), and the group of each."""
-    part = np.zeros(len(points), np.int64) if groups is None else np.asarray(groups)
+    part = np.zeros(len(points), np.int64) if groups is None else np.asarray(groups, None if len(points) else np.int64)
     if part.shape != (len(points),) or part.dtype.kind not in "ui":
         raise ValueError(f"groups: expected {len(points)} integers, found {part.dtype} of shape {part.shape}")
     finite = np.flatnonzero(np.isfinite(points).all(axis=1))
@@ -182,7 +182,7 @@ def _candidates(
     truth_tree, predicted_tree = cKDTree(truth), cKDTree(predicted)
     rivals = truth_tree.query_ball_point(truth, 2.0 * tolerance * (1.0 + 1e-9), return_length=True)
     nearest = min(int(rivals.max()), len(predicted))
-    reach = np.nextafter(tolerance * (1.0 + 1e-9), np.inf)  # the tree leaves out its bound; the exact test follows
+    reach = tolerance * (1.0 + 1e-9) + 1e-100  # the tree leaves out its bound; the exact test follows
     rows, columns, distances = [], [], []
     block = max(1, _QUERY_CELLS // nearest)
     for start in range(0, len(truth), block):
