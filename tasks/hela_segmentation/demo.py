@@ -80,7 +80,7 @@ class Cell:
         for heading, length, width in self.processes:
             half = 0.5 * length * np.array([math.sin(heading), math.cos(heading)])
             distance, along = rod_coordinates([offsets[0] - half[0], offsets[1] - half[1]], half.tolist())
-            process = distance / (width * (1.0 - 0.8 * along))
+            process = 0.6 + 0.4 * distance / (width * (1.0 - 0.8 * along))  # gives way to the middle of a neighbour
             both = np.exp(-7.0 * np.minimum(rho, 50.0)) + np.exp(-7.0 * np.minimum(process, 50.0))
             rho = -np.log(both) / 7.0  # a smooth union
         return where, rho
@@ -143,9 +143,9 @@ def _cell(rng: np.random.Generator, centre: Array) -> Cell:
         nucleus=_nucleus(rng, centre, angle, mitotic),
         angle=angle,
         mitotic=mitotic,
-        actin=float(rng.lognormal(0.0, 0.38)) * (1.7 if mitotic else 1.0),
+        actin=float(np.clip(rng.lognormal(0.0, 0.5), 0.3, 2.6)) * (1.7 if mitotic else 1.0),
         fibres=0.0 if mitotic else float(rng.uniform(0.05, 0.6)),
-        dna=float(rng.choice([1.0, 1.35, 1.8], p=[0.55, 0.25, 0.2]) * rng.lognormal(0.0, 0.2))
+        dna=float(rng.choice([1.0, 1.35, 1.8], p=[0.55, 0.25, 0.2]) * rng.lognormal(0.0, 0.32))
         * (1.9 if mitotic else 1.0),
     )
 
@@ -210,7 +210,7 @@ def _actin(cells: list[Cell], bodies: NDArray[np.uint8], nuclei: NDArray[np.uint
     patchy = np.clip(0.65 + 0.8 * smooth_field(SHAPE, 18.0, rng), 0.05, 2.5)
     patchy *= 1.0 + 0.3 * smooth_field(SHAPE, 2.5, rng)
     grain = 1.0 + 0.24 * smooth_field(SHAPE, 2.5, rng) + 0.3 * smooth_field(SHAPE, 12.0, rng)
-    body = (0.45 + 0.55 * (1.0 - np.exp(-depth / 7.0))) * grain
+    body = (0.22 + 0.78 * (1.0 - np.exp(-depth / 8.0))) * grain
     cortex = 1.5 * rim * patchy * np.exp(-((depth / 2.2) ** 2))
     over_nucleus = 1.0 - 0.3 * ndimage.gaussian_filter((nuclei > 0).astype(float), 2.5)
     light = actin * over_nucleus * np.maximum(body + cortex + fibres * np.maximum(streaks, -0.5), 0.02)
@@ -255,7 +255,7 @@ def _expose(
     light: Array, objective: Objective, seed: int, channel: str, index: int, signal: float, background: float
 ) -> NDArray[np.unsignedinteger]:
     rng = stream(seed, channel, "microscope", index)
-    glow = 0.06 * wide_blur(light, 60.0)
+    glow = 0.08 * wide_blur(light, 60.0) + 0.12 * wide_blur(light, 9.0)
     photons = signal * (objective.blur(light, rng.uniform(1.0, 2.6)) + glow)
     photons += haze(SHAPE, rng, background, 160.0)
     photons += debris(SHAPE, rng, int(rng.integers(4, 14)), (0.6, 1.6), (0.3 * signal, 1.5 * signal))
@@ -274,8 +274,8 @@ def _image(
         seed,
         "red",
         index,
-        rng.uniform(90.0, 240.0),
-        rng.uniform(12.0, 40.0),
+        rng.uniform(80.0, 220.0),
+        rng.uniform(20.0, 60.0),
     )
     blue = _expose(
         _dna(cells, nuclei, rho, seed, index),
@@ -283,8 +283,8 @@ def _image(
         seed,
         "blue",
         index,
-        rng.uniform(180.0, 380.0),
-        rng.uniform(10.0, 30.0),
+        rng.uniform(90.0, 320.0),
+        rng.uniform(15.0, 50.0),
     )
     green = Camera(gain=0.35, offset=0.6, read_noise_e=1.5).expose(np.zeros(SHAPE), stream(seed, "green", index))
     return np.stack([red, green, blue], axis=-1).astype(np.uint8)

@@ -36,6 +36,7 @@ from tasks._optics import (
     blur,
     compete,
     coverage,
+    haze,
     oriented_field,
     rotation_2d,
     scatter,
@@ -67,12 +68,12 @@ class Kind:
     crowding: float  # closest distance to a neighbour, relative to the sum of the radii
 
 
-TUBULE = Kind((9.5, 12.5), (1.0, 1.3), (0.5, 0.95), (0.2, 0.55), 0.92)
-ACINUS = Kind((8.5, 11.0), (1.0, 1.2), (0.5, 0.95), (0.25, 0.6), 0.9)
-ISLET = Kind((8.0, 10.5), (1.05, 1.4), (0.45, 0.8), (0.2, 0.5), 0.92)
-TUFT = Kind((7.5, 10.5), (1.05, 1.7), (0.6, 1.05), (0.1, 0.4), 0.84)
+TUBULE = Kind((9.5, 12.5), (1.0, 1.3), (0.38, 0.85), (0.25, 0.65), 0.92)
+ACINUS = Kind((8.5, 11.0), (1.0, 1.2), (0.4, 0.85), (0.3, 0.65), 0.9)
+ISLET = Kind((8.0, 10.5), (1.05, 1.4), (0.32, 0.65), (0.25, 0.55), 0.92)
+TUFT = Kind((7.5, 10.5), (1.05, 1.7), (0.45, 1.0), (0.1, 0.45), 0.84)
 LYMPHOCYTE = Kind((6.8, 8.6), (1.0, 1.2), (0.95, 1.35), (0.05, 0.2), 0.78)
-SPINDLE = Kind((6.0, 8.0), (2.4, 4.5), (0.65, 1.15), (0.05, 0.2), 0.95)
+SPINDLE = Kind((6.0, 8.0), (2.4, 4.5), (0.5, 1.1), (0.05, 0.2), 0.95)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Tissue:
         radii = (radius * math.sqrt(stretch), radius / math.sqrt(stretch))
         outline = Blob.random(rng, position, radii, axes, roughness=0.06 if stretch < 2 else 0.1, detail=2.5)
         stain, vesicular = float(rng.uniform(*kind.stain)), float(rng.uniform(*kind.vesicular))
-        self.nuclei.append(Nucleus(outline, stain, vesicular, bool(rng.random() < 0.18)))
+        self.nuclei.append(Nucleus(outline, stain, vesicular, bool(rng.random() < 0.25)))
         return True
 
     def paint(self, where: Slices, cover: Array, eosin: Array | float, basophilia: Array | float) -> None:
@@ -180,7 +181,7 @@ def _tissue(rng: np.random.Generator, spacing_px: float, big: list[Blob], stroma
     other = oriented_field(SHAPE, rng.uniform(0, math.pi), 7.0, 1.1, rng)
     blend = _below(smooth_field(SHAPE, 50.0, rng), 0.0, 0.4)
     eosin = 0.15 + 0.045 * (blend * collagen + (1.0 - blend) * other) + 0.03 * smooth_field(SHAPE, 14.0, rng)
-    return Tissue(rng, owner, depth, wall, np.maximum(eosin, 0.02), np.full(SHAPE, 0.03))
+    return Tissue(rng, owner, depth, wall, np.maximum(eosin, 0.02), haze(SHAPE, rng, 0.06, 40.0, contrast=0.6))
 
 
 def _tubule(tissue: Tissue, where: Slices, label: int) -> None:
@@ -191,7 +192,7 @@ def _tubule(tissue: Tissue, where: Slices, label: int) -> None:
     open_ = 1.0 - _below(depth, height + 2.5 * smooth_field(depth.shape, 6.0, rng), 1.5)
     cover = np.clip(depth / 2.0, 0.0, 1.0) * (tissue.owner[where] == label)
     membrane = 0.13 * np.exp(-(((depth - 1.0) / 1.2) ** 2))
-    tissue.paint(where, cover, eosin * (1.0 - 0.93 * open_) + membrane, 0.06 * (1.0 - open_))
+    tissue.paint(where, cover, eosin * (1.0 - 0.93 * open_) + membrane, rng.uniform(0.05, 0.14) * (1.0 - open_))
     spacing = rng.uniform(28.0, 40.0) if proximal else rng.uniform(21.0, 27.0)
     tissue.line(where, label, rng.uniform(13.0, 17.0), spacing, TUBULE, 0.85)
 
@@ -200,8 +201,9 @@ def _acinus(tissue: Tissue, where: Slices, label: int) -> None:
     rng, depth = tissue.rng, tissue.depth[where]
     apical = 1.0 - _below(depth, 25.0 + 4.0 * smooth_field(depth.shape, 10.0, rng), 5.0)
     granules = tissue.cytoplasm(depth.shape, rng.uniform(0.28, 0.36), 0.35)
+    basal = tissue.cytoplasm(depth.shape, rng.uniform(0.16, 0.3), 0.3)
     cover = np.clip(depth / 2.0, 0.0, 1.0) * (tissue.owner[where] == label)
-    tissue.paint(where, cover, (0.5 + 0.5 * apical) * granules, 0.04 + rng.uniform(0.1, 0.18) * (1.0 - apical))
+    tissue.paint(where, cover, (0.5 + 0.5 * apical) * granules, basal * (1.0 - 0.8 * apical))
     tissue.line(where, label, rng.uniform(13.0, 17.0), rng.uniform(22.0, 28.0), ACINUS, 0.88)
 
 
@@ -321,7 +323,7 @@ def _stain_nuclei(tissue: Tissue, rng: np.random.Generator) -> Array:
         layer = soft if nucleus.blurred else sharp
         layer[where] += nucleus.stain * cover * np.maximum(inside + 0.13 * clumps, 0.12)
         tissue.eosin[where] *= 1.0 - 0.55 * cover
-    return sharp + 0.85 * blur(soft, 1.6)
+    return sharp + 0.85 * blur(soft, 2.0)
 
 
 def _slide(tissue: Tissue, seed: int, stem: str) -> NDArray[np.uint8]:
@@ -334,12 +336,13 @@ def _slide(tissue: Tissue, seed: int, stem: str) -> NDArray[np.uint8]:
     lamp = rng.normal((244.0, 240.0, 245.0), 3.5)
     light = uneven_light(SHAPE, rng, falloff=0.06, ripple=0.01)
     unsharp = 0.8 * _below(-smooth_field(SHAPE, 170.0, rng), -0.9, 0.3)
+    defocus_um = rng.uniform(0.0, 0.6)
     camera = Camera(gain=0.05, read_noise_e=12.0)
     channels = []
     for band in range(3):
         vectors = HEMATOXYLIN[band] + rng.normal(0.0, 0.025), EOSIN[band] + rng.normal(0.0, 0.025)
         transmitted = 10.0 ** -(vectors[0] * hematoxylin + vectors[1] * eosin)
-        image = OBJECTIVE.blur(transmitted)
+        image = OBJECTIVE.blur(transmitted, defocus_um)
         image += unsharp * (blur(image, 1.5) - image)
         channels.append(camera.expose(lamp[band] * light * image / camera.gain, rng))
     return np.stack(channels, axis=-1).astype(np.uint8)
