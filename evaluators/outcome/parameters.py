@@ -1,0 +1,131 @@
+"""What a task may set about its evaluator. Light: task files are checked with it, without loading any evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from evaluators.model import Content, Deliverable
+
+
+class Parameters(BaseModel):
+    """Base of the parameters of an outcome kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the deliverables that the evaluator reads and what each must hold."""
+        raise NotImplementedError
+
+    def check_deliverables(self, deliverables: Sequence[Deliverable]) -> None:
+        """Raise ``ValueError`` where a deliverable is missing, or holds something else than the evaluator reads."""
+        known = {deliverable.id: deliverable for deliverable in deliverables}
+        for identifier, content in self.deliverable_ids().items():
+            if identifier not in known:
+                raise ValueError(f"no deliverable {identifier!r}; the task has {', '.join(sorted(known))}")
+            if known[identifier].content is not content:
+                raise ValueError(f"deliverable {identifier!r} holds {known[identifier].content}, expected {content}")
+            if not known[identifier].required:
+                raise ValueError(f"deliverable {identifier!r} decides the score and must be required")
+
+
+class InstanceSegmentation(Parameters):
+    """Label images per input image, in one or more compartments.
+
+    Attributes
+    ----------
+    compartments
+        Name of each compartment and its deliverable.
+    truth_folders
+        Folder of each compartment's references below ``evaluation``; ``<compartment>_masks`` by default.
+    linked_ids
+        Two compartments, inner first, in which the same cell has the same label.
+    groups
+        Name and glob on image stems of groups that are reported separately.
+    primary
+        Score that is averaged into the outcome.
+    boundary_px
+        Tolerance of the boundary F1, in pixels.
+    """
+
+    compartments: dict[str, str] = Field(min_length=1)
+    truth_folders: dict[str, str] = Field(default_factory=dict)
+    linked_ids: tuple[str, str] | None = None
+    groups: dict[str, str] = Field(default_factory=dict)
+    primary: Literal["dice", "iou", "ap_50", "ap_75", "pq", "aji"] = "dice"
+    boundary_px: float = Field(default=2.0, gt=0, le=20)
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        named = {*self.truth_folders, *(self.linked_ids or ())}
+        if unknown := sorted(named - set(self.compartments)):
+            raise ValueError(f"unknown compartment {', '.join(unknown)}; expected {', '.join(self.compartments)}")
+        if self.linked_ids is not None and self.linked_ids[0] == self.linked_ids[1]:
+            raise ValueError("linked_ids names one compartment twice")
+        if len(set(self.compartments.values())) != len(self.compartments):
+            raise ValueError("two compartments share a deliverable")
+        return self
+
+    def truth_folder(self, compartment: str) -> str:
+        """Return the folder of a compartment's references."""
+        return self.truth_folders.get(compartment, f"{compartment}_masks")
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return one deliverable of label images per compartment."""
+        return dict.fromkeys(self.compartments.values(), Content.LABEL_IMAGE)
+
+
+class CellCounting(Parameters):
+    """Tables of points per image.
+
+    Attributes
+    ----------
+    distance_px
+        Largest distance between a true point and its partner, in pixels.
+    points
+        The deliverable.
+    """
+
+    distance_px: float = Field(default=10.0, gt=0)
+    points: str = "centroids_per_image"
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the deliverable of points."""
+        return {self.points: Content.TABLE}
+
+
+class CellTracking(Parameters):
+    """A label stack or challenge folder and a lineage.
+
+    Attributes
+    ----------
+    seg_weight, tra_weight
+        Weights of SEG and TRA in the outcome; they add up to 1.
+    masks, lineage
+        The deliverables.
+    """
+
+    seg_weight: float = Field(default=0.5, ge=0, le=1)
+    tra_weight: float = Field(default=0.5, ge=0, le=1)
+    masks: str = "segmentation_masks"
+    lineage: str = "tracking_lineage"
+
+    @model_validator(mode="after")
+    def _weights_add_up(self) -> Self:
+        if abs(self.seg_weight + self.tra_weight - 1.0) > 1e-9:
+            raise ValueError(f"seg_weight and tra_weight add up to {self.seg_weight + self.tra_weight}, expected 1")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the masks and the lineage."""
+        return {self.masks: Content.LABEL_STACK, self.lineage: Content.LINEAGE}
+
+
+# The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
+PARAMETERS: dict[str, type[Parameters]] = {
+    "instance_segmentation": InstanceSegmentation,
+    "cell_counting": CellCounting,
+    "cell_tracking": CellTracking,
+}

@@ -1,0 +1,122 @@
+"""Read delimited tables of unknown origin: separators, decimal commas and byte order marks as people's programs write
+them, within bounds, with every row that is not a row named.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evaluators.problems import Refusal, shown
+from evaluators.readers.text import read_text
+
+MAX_ROWS = 200_000
+MAX_COLUMNS = 1_000
+_HEAD_BYTES = 64 << 10
+_SEPARATORS = (",", ";", "\t")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NOT_FINITE = {"", "nan", "na", "n/a", "none", "null", "inf", "infinity"}
+
+
+@dataclass(frozen=True)
+class NumberTable:
+    """Numeric columns of a table.
+
+    Attributes
+    ----------
+    values : (rows, columns) float64
+        In the order of the file. A cell that is missing, empty, NaN, infinite or too large for a float is NaN.
+    invalid : list of (int, str)
+        Line number and content of the first rows with such a cell.
+    """
+
+    values: NDArray[np.float64]
+    invalid: list[tuple[int, str]] = field(default_factory=list)
+
+
+def check_columns(handle: BinaryIO, columns: Sequence[str]) -> None:
+    """Check from its first lines that a table has the columns.
+
+    Raises
+    ------
+    Refusal
+        As for :func:`read_numbers`.
+    """
+    _layout(read_text(handle, _HEAD_BYTES, head=True), columns)
+
+
+def read_numbers(handle: BinaryIO, columns: Sequence[str]) -> NumberTable:
+    """Read columns of numbers by name.
+
+    The separator (comma, semicolon or tab) is the one that splits the header into cells with the wanted names. Upper
+    and lower case and blanks around a name do not matter, further columns are allowed, empty lines are skipped. A
+    decimal comma is understood where the separator is another one.
+
+    Raises
+    ------
+    Refusal
+        ``empty_file``, ``too_large``, ``not_text``; ``missing_columns``; ``duplicate_columns`` where a wanted name
+        occurs twice; ``not_a_table`` for what the csv format does not allow; ``not_numeric`` where a cell holds text,
+        such as a unit.
+    """
+    text = read_text(handle)
+    separator, header_line, places = _layout(text, columns)
+    values: list[list[float]] = []
+    invalid: list[tuple[int, str]] = []
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
+    try:
+        for row in reader:
+            if reader.line_num <= header_line or not any(cell.strip() for cell in row):
+                continue
+            if len(values) == MAX_ROWS:
+                raise Refusal("too_large", f"has more than {MAX_ROWS} rows")
+            numbers = [_number(row[place] if place < len(row) else "", separator, reader.line_num) for place in places]
+            values.append(numbers)
+            if not np.isfinite(numbers).all() and len(invalid) < 10:
+                invalid.append((reader.line_num, shown(separator.join(row), 60)))
+    except csv.Error as error:
+        raise Refusal("not_a_table", f"line {reader.line_num}: {error}") from error
+    array = np.array(values, float).reshape(len(values), len(columns))
+    return NumberTable(np.where(np.isfinite(array), array, np.nan), invalid)
+
+
+def _layout(text: str, columns: Sequence[str]) -> tuple[str, int, list[int]]:
+    """Return the separator, the line of the header and the place of each wanted column."""
+    lines = text.splitlines()
+    header_line = next((number for number, line in enumerate(lines, start=1) if line.strip()), 0)
+    if not header_line:
+        raise Refusal("empty_file", "has no header")
+    widest = max(line.count(separator) for line in lines for separator in _SEPARATORS)
+    if widest >= MAX_COLUMNS:
+        raise Refusal("too_large", f"has more than {MAX_COLUMNS} columns")
+    line = lines[header_line - 1]
+    wanted = [column.strip().lower() for column in columns]
+    names: list[str] = []
+    for separator in _SEPARATORS:
+        try:
+            names = [name.strip().lower() for name in next(csv.reader([line], delimiter=separator))]
+        except (csv.Error, StopIteration):
+            continue
+        if set(wanted) <= set(names):
+            if repeated := [name for name in wanted if names.count(name) > 1]:
+                raise Refusal("duplicate_columns", f"has column {repeated[0]!r} more than once")
+            return separator, header_line, [names.index(name) for name in wanted]
+    found = shown(line, 80)
+    raise Refusal("missing_columns", f"expected a header with {', '.join(columns)}; the first line is {found!r}")
+
+
+def _number(cell: str, separator: str, line: int) -> float:
+    text = cell.strip()
+    if separator != "," and "." not in text:
+        text = text.replace(",", ".", 1)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if text.lstrip("+-").lower() in _NOT_FINITE:
+        return float("nan")
+    raise Refusal("not_numeric", f"line {line}: {shown(cell, 40)!r} is not a number")
