@@ -40,6 +40,34 @@ class NumberTable:
     invalid: list[tuple[int, str]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class TextTable:
+    """Columns of a table as text.
+
+    Attributes
+    ----------
+    rows : list of dict
+        One per row, the wanted name of a column to its cell without surrounding blanks; a cell that is missing is
+        empty. Optional columns that the table lacks have no entry.
+    lines : list of int
+        Line number of each row.
+    separator : str
+        What separates cells.
+    """
+
+    rows: list[dict[str, str]]
+    lines: list[int]
+    separator: str
+
+    def number(self, row: int, column: str) -> float:
+        """Return a cell as a number; NaN where it is empty, absent, text, or not finite."""
+        try:
+            value = _number(self.rows[row].get(column, ""), self.separator, self.lines[row])
+        except Refusal:
+            return float("nan")
+        return value if np.isfinite(value) else float("nan")
+
+
 def check_columns(handle: BinaryIO, columns: Sequence[str]) -> None:
     """Check from its first lines that a table has the columns.
 
@@ -84,6 +112,39 @@ def read_numbers(handle: BinaryIO, columns: Sequence[str]) -> NumberTable:
         raise Refusal("not_a_table", f"line {reader.line_num}: {error}") from error
     array = np.array(values, float).reshape(len(values), len(columns))
     return NumberTable(np.where(np.isfinite(array), array, np.nan), invalid)
+
+
+def read_texts(handle: BinaryIO, columns: Sequence[str], optional: Sequence[str] = ()) -> TextTable:
+    """Read columns by name as text, with the same kindness to separators and names as :func:`read_numbers`.
+
+    Raises
+    ------
+    Refusal
+        ``empty_file``, ``too_large``, ``not_text``; ``missing_columns``; ``duplicate_columns``; ``not_a_table``.
+    """
+    text = read_text(handle)
+    separator, header_line, places = _layout(text, columns)
+    wanted = dict(zip(columns, places, strict=True))
+    for column in optional:
+        try:
+            wanted[column] = _layout(text, (*columns, column))[2][-1]
+        except Refusal as refusal:
+            if refusal.code != "missing_columns":
+                raise
+    rows: list[dict[str, str]] = []
+    lines: list[int] = []
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
+    try:
+        for row in reader:
+            if reader.line_num <= header_line or not any(cell.strip() for cell in row):
+                continue
+            if len(rows) == MAX_ROWS:
+                raise Refusal("too_large", f"has more than {MAX_ROWS} rows")
+            rows.append({name: row[place].strip() if place < len(row) else "" for name, place in wanted.items()})
+            lines.append(reader.line_num)
+    except csv.Error as error:
+        raise Refusal("not_a_table", f"line {reader.line_num}: {error}") from error
+    return TextTable(rows, lines, separator)
 
 
 def _layout(text: str, columns: Sequence[str]) -> tuple[str, int, list[int]]:
