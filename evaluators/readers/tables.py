@@ -4,6 +4,7 @@ them, within bounds, with every row that is not a row named.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections.abc import Sequence
@@ -126,11 +127,8 @@ def read_texts(handle: BinaryIO, columns: Sequence[str], optional: Sequence[str]
     separator, header_line, places = _layout(text, columns)
     wanted = dict(zip(columns, places, strict=True))
     for column in optional:
-        try:
+        with contextlib.suppress(Refusal):  # lacking, or there twice: as if it were not there
             wanted[column] = _layout(text, (*columns, column))[2][-1]
-        except Refusal as refusal:
-            if refusal.code != "missing_columns":
-                raise
     rows: list[dict[str, str]] = []
     lines: list[int] = []
     reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
