@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents import load_agent
-from agents.base import Agent
+from agents.base import Agent, Session
 from biabench_plugin.taskspec import TaskSpec
 
 
@@ -128,7 +128,7 @@ def read_configurations(path: Path, *, instruction: str, effort: str) -> list[Co
 
 def check_configurations(configurations: Sequence[Configuration]) -> dict[str, Agent]:
     """Load the agents, refuse duplicates and contradictions; raise ``ValueError`` with one clear sentence."""
-    agents = {}
+    agents: dict[str, Agent] = {}
     seen: set[str] = set()
     for configuration in configurations:
         if configuration.id in seen:
@@ -137,9 +137,23 @@ def check_configurations(configurations: Sequence[Configuration]) -> dict[str, A
         agent = agents.setdefault(configuration.agent, load_agent(configuration.agent))
         if configuration.agent == "command" and not configuration.command:
             raise ValueError("--agent=command needs --agent-command='PROGRAM …'")
+        if configuration.command:
+            agent.launch(_dry_session(configuration))  # raises ValueError where the command line cannot be used
         if agent.needs_model and not configuration.model:
             raise ValueError(f"--agent={configuration.agent} needs a model: --agent={configuration.agent}=MODEL")
     return agents
+
+
+def _dry_session(configuration: Configuration) -> Session:
+    return Session(
+        instruction="",
+        instruction_file="/instruction.md",
+        input_dir="/input",
+        output_dir="/output",
+        budget_seconds=1.0,
+        model=configuration.model,
+        command=configuration.command,
+    )
 
 
 def plan(tasks: Iterable[TaskSpec], configurations: Sequence[Configuration], repeats: int) -> list[Trial]:

@@ -20,8 +20,8 @@ def check_rooms() -> None:
         found = Path(import_module(name).__file__ or "").resolve().parent
         if found != ROOT / name:
             raise RuntimeError(
-                f"the package {name!r} was imported from {found}, expected {ROOT / name}: another installed package has "
-                f"the same name; use a virtual environment of its own for biabench"
+                f"the package {name!r} was imported from {found}, expected {ROOT / name}: another installed package "
+                f"has the same name; use a virtual environment of its own for biabench"
             )
 
 

@@ -31,8 +31,8 @@ class Ending:
 def classify(delivered: bool, run: RunResult, evidence: Evidence) -> Ending:
     """Decide the end state of a run.
 
-    At least one conforming required deliverable means *delivered*, whatever the exit; what was written is always scored.
-    Otherwise the provider's structured refusal, then the exit decide. Words printed by the agent never do.
+    At least one conforming required deliverable means *delivered*, whatever the exit; what was written is always
+    scored. Otherwise the provider's structured refusal, then the exit decide. Words printed by the agent never do.
     """
     infrastructure = None if delivered else (run.start_error or evidence.infrastructure)
     if delivered:

@@ -14,13 +14,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import evaluators
-from agents.base import Agent, Evidence, Session
+from agents.base import Agent, Evidence, Launch, Session
 from biabench_plugin import checkout, supervisor
 from biabench_plugin.campaign import Configuration, Settings, Trial
-from biabench_plugin.datasets import TaskData
+from biabench_plugin.datasets import TaskData, cache_dir
 from biabench_plugin.endstate import classify
 from biabench_plugin.gpu import Gpu
 from biabench_plugin.isolation import Containment, containment_for, opaque_input
+from biabench_plugin.probe import probe
 from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, write_record
 from biabench_plugin.supervisor import RunResult
 from biabench_plugin.taskspec import TaskSpec, render_instruction
@@ -68,6 +69,18 @@ def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, objec
     )
 
 
+def _tools(containment: Containment, launch: Launch, settings: Settings, gpu: Gpu | None) -> dict[str, object]:
+    """What the agent found inside: asked once per environment, then remembered."""
+    return probe(
+        containment,
+        cache_dir=cache_dir() / "probes",
+        python_prefix=launch.python_prefix,
+        gpu_devices=() if gpu is None else (str(gpu.index),),
+        tool_env=settings.agent_env,
+        weights=settings.agent_weights,
+    )
+
+
 def run_attempt(
     folder: TrialFolder, agent: Agent, host: Host, data: TaskData, gpu: Gpu | None, resume_key: str
 ) -> tuple[TrialRecord, Path]:
@@ -102,8 +115,10 @@ def run_attempt(
             truth_dir=data.truth if agent.reads_truth else None,
             task_dir=trial.task.folder if agent.reads_truth else None,
         )
+        launch = agent.launch(session)
+        tools = _tools(containment, launch, host.settings, gpu) if agent.contained else {}
         run = supervisor.run(
-            agent.launch(session),
+            launch,
             rooms=attempt.rooms,
             containment=containment,
             limits=supervisor.Limits(
@@ -114,6 +129,7 @@ def run_attempt(
             gpu_devices=() if gpu is None else (str(gpu.index),),
             tool_env=host.settings.agent_env,
             weights=host.settings.agent_weights,
+            hidden=() if agent.reads_truth else (data.truth, folder.campaign / "runs"),
         )
         evidence = agent.read(
             attempt.rooms.logs / "stdout.log", attempt.rooms.logs / "stderr.log", attempt.rooms.output
@@ -123,7 +139,9 @@ def run_attempt(
     except BaseException:
         attempt.discard()
         raise
-    record = _record(trial, agent, host, data, gpu, containment, attempt, run, evidence, input_changed, resume_key)
+    record = _record(
+        trial, agent, host, data, provenance(containment, gpu, tools), attempt, run, evidence, input_changed, resume_key
+    )
     return record, write_record(record, attempt.path)
 
 
@@ -151,8 +169,7 @@ def _record(
     agent: Agent,
     host: Host,
     data: TaskData,
-    gpu: Gpu | None,
-    containment: Containment,
+    where: Provenance,
     attempt: Attempt,
     run: RunResult,
     evidence: Evidence,
@@ -204,6 +221,6 @@ def _record(
         started=run.started,
         wall_seconds=run.wall_seconds,
         evaluation_seconds=evaluation_seconds,
-        provenance=provenance(containment, gpu, {}),
+        provenance=where,
         run_folder=attempt.path.relative_to(attempt.campaign).as_posix(),
     )

@@ -12,7 +12,9 @@ from agents.base import Agent
 from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
 from biabench_plugin.endstate import EndState
-from biabench_plugin.records import TrialRecord, current_attempt, junit_properties, record_path
+from biabench_plugin.isolation import ContainmentError, InputError
+from biabench_plugin.records import RecordError, TrialRecord, current_attempt, junit_properties, record_path
+from biabench_plugin.supervisor import SupervisionError
 from biabench_plugin.workspace import BusyError, TrialFolder
 from evaluators import TruthError, evaluator_version
 
@@ -110,7 +112,7 @@ def record(
         found, reused = _reuse_or_run(trial_folder, agent, biabench_session, task_data, key, rerun)
     except TruthError as error:
         raise InfrastructureFault(f"truth of {item.trial.task.slug} cannot be used: {error}") from error
-    except OSError as error:
+    except (OSError, ContainmentError, InputError, SupervisionError, RecordError) as error:
         raise InfrastructureFault(f"{item.trial.id}: {error}") from error
     item.user_properties.extend(junit_properties(found, record_path(trial_folder.campaign, found)))
     if reused:

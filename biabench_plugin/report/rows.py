@@ -133,7 +133,7 @@ def _record_file(named: str | None, junit: Path) -> Path | None:
 
 
 def load(paths: Iterable[Path]) -> list[Row]:
-    """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where there is one."""
+    """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where it has one."""
     rows: dict[tuple[str, str, str, int], Row] = {}
     for path in paths:
         if path.is_dir():
