@@ -5,6 +5,7 @@ Whatever is wrong here is the operator's fault and stops with :class:`TruthError
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Sequence
 from io import BufferedReader
@@ -50,11 +51,23 @@ class Truth:
         self.input_dir = input_dir
         self._inputs = self._input_images()
 
-    def manifest(self, subfolder: str = ".", suffixes: Sequence[str] = (".tif", ".tiff")) -> dict[str, Path]:
+    def manifest(
+        self, subfolder: str = ".", suffixes: Sequence[str] = (".tif", ".tiff"), name: str = "{}"
+    ) -> dict[str, Path]:
         """Return the reference files of a folder by image stem, in the order of the stems.
 
         Names that begin with a dot, and other suffixes, do not count. With input at hand a reference without an input
         image (an overlay, a summary) is left out, and an input image without a reference is an error.
+
+        Parameters
+        ----------
+        subfolder
+            Folder below ``evaluation``.
+        suffixes
+            Extensions that count.
+        name
+            How the stem of a reference follows from that of its image, for example ``{}_seg`` or ``Binary_{}``; files
+            that are named otherwise do not count.
 
         Raises
         ------
@@ -64,16 +77,21 @@ class Truth:
         folder = self.folder / subfolder
         if not folder.is_dir():
             raise TruthError(f"{folder}: the folder of reference files does not exist")
+        before, after = name.split("{}")
+        pattern = re.compile(f"{re.escape(before)}(.+){re.escape(after)}", re.IGNORECASE)
         files: dict[str, Path] = {}
         for path in sorted(folder.iterdir()):
             if path.name.startswith(".") or path.suffix.lower() not in suffixes or not path.is_file():
                 continue
-            stem = stem_of(path.name)
+            named = pattern.fullmatch(stem_of(path.name))
+            if named is None:
+                continue
+            stem = named[1]
             if stem in files:
                 raise TruthError(f"{path}: {files[stem].name} is the reference of the same image")
             files[stem] = path
         if not files:
-            raise TruthError(f"{folder}: no reference file ({', '.join(suffixes)})")
+            raise TruthError(f"{folder}: no reference file ({', '.join(name.format('*') + end for end in suffixes)})")
         if self._inputs:
             lacking = [stem for stem in self._inputs if stem not in files]
             if lacking:

@@ -37,7 +37,7 @@ from evaluators.outcome.parameters import InstanceSegmentation
 from evaluators.pairing import Pairing, pair_files
 from evaluators.problems import Refusal
 from evaluators.readers.tiff import TiffImage, as_labels, check_shape
-from evaluators.submission import Submission, SubmittedFile
+from evaluators.submission import Submission, SubmittedFile, stem_of
 from evaluators.truth import Truth
 
 VERSION = "1"
@@ -83,9 +83,11 @@ def replay(truth: Truth, deliverables: Sequence[Deliverable], parameters: Instan
     """Write the references as a submission."""
     known = {deliverable.id: deliverable for deliverable in deliverables}
     for compartment, files in _references(truth, parameters).items():
-        for stem, path in files.items():
-            target = deliverable_path(folder, known[parameters.compartments[compartment]], f"{stem}.tif")
-            write_labels(target, truth.labels(path))
+        for path in files.values():
+            name = f"{stem_of(path.name)}.tif"
+            write_labels(
+                deliverable_path(folder, known[parameters.compartments[compartment]], name), truth.labels(path)
+            )
 
 
 @dataclass
@@ -114,7 +116,10 @@ class _Image:
 
 def _references(truth: Truth, parameters: InstanceSegmentation) -> dict[str, dict[str, Path]]:
     """Return the reference files by compartment and stem, the same stems in each."""
-    references = {name: truth.manifest(parameters.truth_folder(name)) for name in parameters.compartments}
+    references = {
+        name: truth.manifest(parameters.truth_folder(name), name=parameters.truth_name)
+        for name in parameters.compartments
+    }
     first = next(iter(references))
     for name, files in references.items():
         if difference := sorted(set(files) ^ set(references[first])):

@@ -40,6 +40,8 @@ class InstanceSegmentation(Parameters):
         Name of each compartment and its deliverable.
     truth_folders
         Folder of each compartment's references below ``evaluation``; ``<compartment>_masks`` by default.
+    truth_name
+        How a reference is named after its image, without the extension.
     linked_ids
         Two compartments, inner first, in which the same cell has the same label.
     groups
@@ -52,6 +54,7 @@ class InstanceSegmentation(Parameters):
 
     compartments: dict[str, str] = Field(min_length=1)
     truth_folders: dict[str, str] = Field(default_factory=dict)
+    truth_name: str = Field(default="{}", pattern=r"^[^{}]*\{\}[^{}]*$")
     linked_ids: tuple[str, str] | None = None
     groups: dict[str, str] = Field(default_factory=dict)
     primary: Literal["dice", "iou", "ap_50", "ap_75", "pq", "aji"] = "dice"

@@ -97,7 +97,7 @@ class TiffImage:
             with _parsing():
                 directories, size = _directories(handle)
                 handle.seek(0)
-                self._tiff = tifffile.TiffFile(handle, _multifile=False, _useframes=False)
+                self._tiff = tifffile.TiffFile(handle, name="image.tif", _multifile=False, _useframes=False)
                 self._pages = [
                     index for index in range(directories) if directories == 1 or not self._page(index).is_reduced
                 ]
