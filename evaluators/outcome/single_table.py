@@ -77,7 +77,7 @@ def read_single_table(
     plain = {pattern.rsplit("/", 1)[-1].replace("*", "").lower() for pattern in deliverable.patterns}
     ranked = sorted(candidates, key=lambda file: (file.name.lower() not in plain, file.depth))
     chosen: list[SubmittedFile] = []
-    refusals: list[tuple[SubmittedFile, Refusal]] = []
+    refused: list[tuple[SubmittedFile, Refusal]] = []
     rank: tuple[bool, int] | None = None
     for file in ranked[:_MAX_LOOKED_AT]:
         own = (file.name.lower() not in plain, file.depth)
@@ -87,13 +87,13 @@ def read_single_table(
             with file.open() as handle:
                 check_columns(handle, [*deliverable.columns, *columns])
         except Refusal as refusal:
-            refusals.append((file, refusal))
+            refused.append((file, refusal))
             continue
         rank = own
         chosen.append(file)
     if not chosen:
-        for file, refusal in refusals:
-            submission.problems.refused(file.path, refusal)
+        for file, reason in refused:
+            submission.problems.refused(file.path, reason)
         return None
     chosen = _distinct(chosen)
     paths = ", ".join(file.path for file in chosen[:4])
@@ -104,7 +104,9 @@ def read_single_table(
         return None
     if len(chosen) > 1:
         submission.problems.add("split_table", deliverable_id, f"{paths} are taken together as one table")
-    if others := [file.path for file in candidates if file not in chosen and file not in [f for f, _ in refusals]]:
+    if others := [
+        file.path for file in candidates if file not in chosen and file not in [unfit for unfit, _ in refused]
+    ]:
         submission.problems.add("duplicate_file", deliverable_id, f"{paths} is scored, not {', '.join(others[:3])}")
     return _read(submission, chosen, columns, optional)
 
