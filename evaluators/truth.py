@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evaluators.model import TruthError
 from evaluators.problems import Refusal
-from evaluators.readers.tables import read_numbers
+from evaluators.readers.tables import TextTable, read_numbers, read_texts
 from evaluators.readers.tiff import TiffImage, as_labels
 from evaluators.readers.track_table import read_track_table
 from evaluators.submission import stem_of
@@ -150,6 +150,10 @@ class Truth:
             line, text = table.invalid[0]
             raise TruthError(f"{path}: line {line} is not finite: {text}")
         return table.values
+
+    def texts(self, path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> TextTable:
+        """Read columns of a table as text."""
+        return self._read(path, lambda handle: read_texts(handle, columns, optional))
 
     def track_table(self, path: Path) -> NDArray[np.int64]:
         """Read a lineage, shape (tracks, 4)."""

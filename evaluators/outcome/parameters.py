@@ -49,7 +49,7 @@ class InstanceSegmentation(Parameters):
     primary
         Score that is averaged into the outcome.
     boundary_px
-        Tolerance of the boundary F1, in pixels.
+        Tolerance of the boundary F1, in pixels; ``None`` leaves it out (it takes most of the time on large volumes).
     """
 
     compartments: dict[str, str] = Field(min_length=1)
@@ -58,7 +58,7 @@ class InstanceSegmentation(Parameters):
     linked_ids: tuple[str, str] | None = None
     groups: dict[str, str] = Field(default_factory=dict)
     primary: Literal["dice", "iou", "ap_50", "ap_75", "pq", "aji"] = "dice"
-    boundary_px: float = Field(default=2.0, gt=0, le=20)
+    boundary_px: float | None = Field(default=2.0, gt=0, le=20)
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
@@ -126,9 +126,42 @@ class CellTracking(Parameters):
         return {self.masks: Content.LABEL_STACK, self.lineage: Content.LINEAGE}
 
 
+class DoseResponse(Parameters):
+    """A table of one measurement per well of a plate.
+
+    Attributes
+    ----------
+    per_well, per_cell
+        The deliverables; the table of cells is optional.
+    cell_lines
+        Name of each cell line and the letters of its rows on the plate.
+    columns
+        Columns of the plate, each one dose.
+    replicate_cv_tolerance
+        Mean coefficient of variation of replicates up to which they count as consistent.
+    """
+
+    per_well: str
+    per_cell: str | None = None
+    cell_lines: dict[str, str] = Field(min_length=1)
+    columns: int = Field(default=12, ge=2, le=48)
+    replicate_cv_tolerance: float = Field(default=0.15, ge=0, lt=1)
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of wells."""
+        return {self.per_well: Content.TABLE}
+
+    def check_deliverables(self, deliverables: Sequence[Deliverable]) -> None:
+        """Check the optional table as well."""
+        super().check_deliverables(deliverables)
+        if self.per_cell is not None and self.per_cell not in {one.id for one in deliverables}:
+            raise ValueError(f"no deliverable {self.per_cell!r}")
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
     "instance_segmentation": InstanceSegmentation,
     "cell_counting": CellCounting,
     "cell_tracking": CellTracking,
+    "dose_response": DoseResponse,
 }
