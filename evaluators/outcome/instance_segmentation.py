@@ -46,7 +46,8 @@ MAX_OBJECTS = 20_000  # per image; per plane of a volume
 
 Labels = NDArray[np.integer]
 
-_SCORES = ("dice", "iou", *(f"ap_{round(100 * t)}" for t in IOU_THRESHOLDS), "pq", "sq", "rq", "aji", "boundary_f1")
+_SCORES = ("dice", "iou", *(f"ap_{round(100 * t)}" for t in IOU_THRESHOLDS), "pq", "sq", "rq", "aji")
+_GROUP_SCORES = {"dice", "ap_50", "pq", "boundary_f1"}
 _SIZES = ("small", "medium", "large")
 
 
@@ -114,6 +115,11 @@ class _Image:
     predicted_foreground: float
 
 
+def _names(parameters: InstanceSegmentation) -> tuple[str, ...]:
+    """Return the scores that are measured."""
+    return _SCORES if parameters.boundary_px is None else (*_SCORES, "boundary_f1")
+
+
 def _references(truth: Truth, parameters: InstanceSegmentation) -> dict[str, dict[str, Path]]:
     """Return the reference files by compartment and stem, the same stems in each."""
     references = {
@@ -166,7 +172,7 @@ def _score_image(
     if view.predicted is None or view.table is None:
         empty = overlap_table(view.truth, np.zeros_like(view.truth))
         nothing = np.zeros(empty.truth_count, bool)
-        scores = dict.fromkeys(_SCORES, 0.0)
+        scores = dict.fromkeys(_names(parameters), 0.0)
         return _Image(stem, compartment, status, scores, empty.truth_sizes, nothing, 0, _foreground(view.truth), 0.0)
     table = view.table
     quality = panoptic_quality(table)
@@ -178,15 +184,16 @@ def _score_image(
         quality.sq,
         quality.rq,
         aggregated_jaccard(table),
-        boundary_f1(view.truth, view.predicted, table, tolerance=parameters.boundary_px),
     ]
+    if parameters.boundary_px is not None:
+        values.append(boundary_f1(view.truth, view.predicted, table, tolerance=parameters.boundary_px))
     found = np.zeros(table.truth_count, bool)
     found[match_instances(table, 0.5, strict=True).truth_index] = True
     return _Image(
         stem,
         compartment,
         status,
-        dict(zip(_SCORES, values, strict=True)),
+        dict(zip(_names(parameters), values, strict=True)),
         table.truth_sizes,
         found,
         table.predicted_count,
@@ -234,15 +241,16 @@ def _result(
 ) -> OutcomeScore:
     metrics: dict[str, float | int | str | None] = {}
     several = len(pairings) > 1
-    for name in _SCORES:
+    names = _names(parameters)
+    for name in names:
         metrics[name] = _mean(images, name)
-    metrics["ap_mean"] = float(np.mean([metrics[name] for name in _SCORES if name.startswith("ap_")]))
+    metrics["ap_mean"] = float(np.mean([metrics[name] for name in names if name.startswith("ap_")]))
     parts: dict[str, float] = {}
     for compartment in pairings:
         own = [image for image in images if image.compartment == compartment]
         parts[f"{compartment}_pq"] = _mean(own, "pq")
         if several:
-            metrics |= {f"{compartment}_{name}": _mean(own, name) for name in _SCORES}
+            metrics |= {f"{compartment}_{name}": _mean(own, name) for name in names}
         prefix = f"{compartment}_" if several else ""
         metrics[f"{prefix}truth_objects"] = sum(len(image.truth_sizes) for image in own)
         metrics[f"{prefix}predicted_objects"] = sum(image.predicted_objects for image in own)
@@ -250,7 +258,7 @@ def _result(
     for group, pattern in parameters.groups.items():
         members = [image for image in images if fnmatch.fnmatchcase(image.stem, pattern)]
         if members:
-            metrics |= {f"{group}_{name}": _mean(members, name) for name in ("dice", "ap_50", "pq", "boundary_f1")}
+            metrics |= {f"{group}_{name}": _mean(members, name) for name in names if name in _GROUP_SCORES}
     if agreements:
         parts["id_agreement"] = float(np.mean(agreements))
         metrics["id_agreement"] = parts["id_agreement"]
