@@ -134,24 +134,24 @@ def boundary_f1(truth: Labels, predicted: Labels, table: OverlapTable, *, tolera
         return float(table.truth_count == table.predicted_count)
     pairs = match_instances(table, 0.5, strict=True)
     truth_ids, predicted_ids = table.truth_ids[pairs.truth_index], table.predicted_ids[pairs.predicted_index]
-    truth_outline, predicted_outline = _outlines(truth), _outlines(predicted)
+    truth_outline, predicted_outline = _outlines(truth, int(tolerance)), _outlines(predicted, int(tolerance))
     truth_total, predicted_total = np.count_nonzero(truth_outline), np.count_nonzero(predicted_outline)
     if not truth_total or not predicted_total:  # objects that fill the image have no outline
         return float(truth_total == predicted_total and pairs.true_positives > 0)
     recall = _right_pixels(truth_outline, truth_ids, predicted_outline, predicted_ids, tolerance) / truth_total
     precision = _right_pixels(predicted_outline, predicted_ids, truth_outline, truth_ids, tolerance) / predicted_total
-    return 2.0 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return float(2.0 * precision * recall / (precision + recall)) if precision + recall else 0.0
 
 
-def _outlines(labels: Labels) -> Labels:
-    """Keep the labels of outline pixels, 0 elsewhere. The border of the image is no outline."""
+def _outlines(labels: Labels, margin: int) -> Labels:
+    """Keep the labels of outline pixels, 0 elsewhere, with a margin of 0. The border of the image is no outline."""
     outline = np.zeros(labels.shape, bool)
     for axis in range(labels.ndim):
         along, edge = np.moveaxis(labels, axis, 0), np.moveaxis(outline, axis, 0)
         differs = along[1:] != along[:-1]
         edge[1:] |= differs
         edge[:-1] |= differs
-    return np.where(outline, labels, 0)
+    return np.ascontiguousarray(np.pad(labels * outline, margin))
 
 
 def _right_pixels(
@@ -160,23 +160,21 @@ def _right_pixels(
     """Count the pixels of ``outline`` with a pixel of their partner's outline, in ``other``, within the tolerance."""
     if not len(ids):
         return 0
-    reach = int(tolerance)
-    padded = np.pad(other, reach)
-    strides = np.array(padded.strides) // padded.itemsize
-    flat = padded.ravel()
-    where = np.nonzero(outline)
-    labels = outline[where].astype(np.int64)
+    strides = np.array(outline.strides) // outline.itemsize
+    own, opposite = outline.ravel(), other.ravel()
+    position = np.flatnonzero(own)
+    labels = own[position].astype(np.int64)
     order = np.argsort(ids)
     slot = order[np.minimum(np.searchsorted(ids, labels, sorter=order), len(ids) - 1)]
     paired = ids[slot] == labels
-    wanted = partner_ids[slot[paired]].astype(other.dtype)
-    position = np.dot(np.transpose(where)[paired] + reach, strides)
+    position, wanted = position[paired], partner_ids[slot[paired]].astype(opposite.dtype)
     total = len(wanted)
-    steps = (np.array(step) for step in product(range(-reach, reach + 1), repeat=outline.ndim))
+    reach = range(-int(tolerance), int(tolerance) + 1)
+    steps = (np.array(step) for step in product(reach, repeat=outline.ndim))
     for step in sorted(steps, key=lambda step: int(step @ step)):  # near ones first: most pixels are right there
         if step @ step > tolerance**2:
             break
-        wrong = flat[position + step @ strides] != wanted
+        wrong = opposite[position + step @ strides] != wanted
         position, wanted = position[wrong], wanted[wrong]
     return total - len(wanted)
 

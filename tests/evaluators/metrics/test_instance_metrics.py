@@ -132,6 +132,15 @@ def test_volumes_score_like_images() -> None:
     assert scores(deep, deep_moved) == pytest.approx(scores(flat, moved))
 
 
+def test_memory_order_does_not_matter() -> None:
+    truth = grid(gap=1, size=13)
+    predicted = np.roll(truth, (2, 1), axis=(0, 1))
+    expected = scores(truth, predicted)
+    assert scores(np.asfortranarray(truth), predicted) == expected
+    assert scores(truth.T[::-1], predicted.T[::-1]) == pytest.approx(expected)
+    assert scores(truth.astype(">u2"), predicted.astype(np.uint8)) == expected
+
+
 def test_both_images_empty_score_one() -> None:
     assert scores(BLANK, BLANK) == {"dice": 1, "ap_50": 1, "pq": 1, "aji": 1, "boundary_f1": 1}
     quality = panoptic_quality(overlap_table(BLANK, BLANK))
