@@ -33,6 +33,7 @@ from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
 from evaluators.outcome.files import deliverable_path, write_labels
+from evaluators.outcome.measurements import compare_measurements
 from evaluators.outcome.parameters import InstanceSegmentation
 from evaluators.pairing import Pairing, pair_files
 from evaluators.problems import Refusal
@@ -110,6 +111,7 @@ class _Image:
     scores: Mapping[str, float]
     truth_sizes: NDArray[np.int64]
     found: NDArray[np.bool_]
+    matched: NDArray[np.int64]  # (k, 2): label of each found object, and its true size
     predicted_objects: int
     truth_foreground: float
     predicted_foreground: float
@@ -173,7 +175,8 @@ def _score_image(
         empty = overlap_table(view.truth, np.zeros_like(view.truth))
         nothing = np.zeros(empty.truth_count, bool)
         scores = dict.fromkeys(_names(parameters), 0.0)
-        return _Image(stem, compartment, status, scores, empty.truth_sizes, nothing, 0, _foreground(view.truth), 0.0)
+        sizes, pairs, foreground = empty.truth_sizes, np.empty((0, 2), np.int64), _foreground(view.truth)
+        return _Image(stem, compartment, status, scores, sizes, nothing, pairs, 0, foreground, 0.0)
     table = view.table
     quality = panoptic_quality(table)
     values = [
@@ -187,8 +190,10 @@ def _score_image(
     ]
     if parameters.boundary_px is not None:
         values.append(boundary_f1(view.truth, view.predicted, table, tolerance=parameters.boundary_px))
+    matching = match_instances(table, 0.5, strict=True)
     found = np.zeros(table.truth_count, bool)
-    found[match_instances(table, 0.5, strict=True).truth_index] = True
+    found[matching.truth_index] = True
+    matched = np.column_stack((table.predicted_ids[matching.predicted_index], table.truth_sizes[matching.truth_index]))
     return _Image(
         stem,
         compartment,
@@ -196,6 +201,7 @@ def _score_image(
         dict(zip(_names(parameters), values, strict=True)),
         table.truth_sizes,
         found,
+        matched,
         table.predicted_count,
         _foreground(view.truth),
         _foreground(view.predicted),
@@ -262,6 +268,11 @@ def _result(
     if agreements:
         parts["id_agreement"] = float(np.mean(agreements))
         metrics["id_agreement"] = parts["id_agreement"]
+    if parameters.measurements is not None:
+        first = [image for image in images if image.compartment == next(iter(pairings))]
+        matched = {image.stem: image.matched for image in first}
+        truth_count = sum(len(image.truth_sizes) for image in first)
+        metrics |= compare_measurements(submission, parameters.measurements, matched, truth_count)
     stems = list(dict.fromkeys(image.stem for image in images))
     per_image = [_mean([image for image in images if image.stem == stem], parameters.primary) for stem in stems]
     low, high = bootstrap_interval(per_image)

@@ -31,6 +31,26 @@ class Parameters(BaseModel):
                 raise ValueError(f"deliverable {identifier!r} decides the score and must be required")
 
 
+class Measurements(BaseModel):
+    """An optional table with one row per object of a label image.
+
+    Attributes
+    ----------
+    deliverable
+        The table.
+    image, object, size
+        Its columns with the image's stem (or the part of it before the first underscore), the label, and the size in
+        pixels or voxels.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    deliverable: str
+    image: str
+    object: str
+    size: str
+
+
 class InstanceSegmentation(Parameters):
     """Label images per input image, in one or more compartments.
 
@@ -50,6 +70,8 @@ class InstanceSegmentation(Parameters):
         Score that is averaged into the outcome.
     boundary_px
         Tolerance of the boundary F1, in pixels; ``None`` leaves it out (it takes most of the time on large volumes).
+    measurements
+        A table of sizes that is compared with the first compartment, for diagnosis only.
     """
 
     compartments: dict[str, str] = Field(min_length=1)
@@ -59,6 +81,7 @@ class InstanceSegmentation(Parameters):
     groups: dict[str, str] = Field(default_factory=dict)
     primary: Literal["dice", "iou", "ap_50", "ap_75", "pq", "aji"] = "dice"
     boundary_px: float | None = Field(default=2.0, gt=0, le=20)
+    measurements: Measurements | None = None
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
