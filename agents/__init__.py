@@ -12,6 +12,7 @@ AGENTS: dict[str, str] = {
     "command": "agents.command:Command",
     "empty": "agents.empty:Empty",
     "replay": "agents.replay:Replay",
+    "shortcut": "agents.shortcut.agent:Shortcut",
 }
 
 
