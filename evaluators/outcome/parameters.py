@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from evaluators.model import Content, Deliverable
+from evaluators.model import Content, Deliverable, OutcomeSpec
 
 
 class Parameters(BaseModel):
@@ -181,10 +181,75 @@ class DoseResponse(Parameters):
             raise ValueError(f"no deliverable {self.per_cell!r}")
 
 
+class MoleculeLocalization(Parameters):
+    """One list of single-molecule localisations.
+
+    Attributes
+    ----------
+    distance_px
+        Largest distance between a true molecule and its partner, in pixels.
+    jaccard_weight, intensity_weight
+        Weights in the outcome; they add up to 1.
+    border_px, image_px
+        Width of the border that does not count, and (rows, columns) of the movie, in pixels.
+    strict_distances_px
+        Distances over which the strict score averages detection.
+    localizations
+        The deliverable.
+    """
+
+    distance_px: float = Field(default=1.0, gt=0)
+    jaccard_weight: float = Field(default=0.7, ge=0, le=1)
+    intensity_weight: float = Field(default=0.3, ge=0, le=1)
+    border_px: float = Field(default=0.0, ge=0)
+    image_px: tuple[int, int] | None = None
+    strict_distances_px: tuple[float, ...] = Field(default=(0.5, 1.0), min_length=1)
+    localizations: str = "localization_list"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if abs(self.jaccard_weight + self.intensity_weight - 1.0) > 1e-9:
+            raise ValueError("jaccard_weight and intensity_weight must add up to 1")
+        if self.border_px and self.image_px is None:
+            raise ValueError("border_px needs image_px")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the list."""
+        return {self.localizations: Content.TABLE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "molecule_localization": MoleculeLocalization,
     "instance_segmentation": InstanceSegmentation,
     "cell_counting": CellCounting,
     "cell_tracking": CellTracking,
     "dose_response": DoseResponse,
 }
+
+
+def read_parameters(outcome: OutcomeSpec, deliverables: Sequence[Deliverable]) -> Parameters:
+    """Return the checked parameters of a task's evaluator.
+
+    Raises
+    ------
+    ValueError
+        The kind is unknown, a parameter is not one of its, or a deliverable does not fit; the message says which.
+    """
+    model = PARAMETERS.get(outcome.kind)
+    if model is None:
+        raise ValueError(f"unknown outcome kind {outcome.kind!r}; expected one of {', '.join(sorted(PARAMETERS))}")
+    try:
+        parameters = model.model_validate(outcome.parameters)
+    except ValidationError as error:
+        faults = (
+            f"{'.'.join(str(part) for part in fault['loc']) or 'parameters'}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise ValueError(f"outcome {outcome.kind}: {'; '.join(faults)}") from error
+    try:
+        parameters.check_deliverables(deliverables)
+    except ValueError as error:
+        raise ValueError(f"outcome {outcome.kind}: {error}") from error
+    return parameters
