@@ -150,7 +150,7 @@ def _divide(colony: Colony, rng: np.random.Generator, mean_rate: float) -> None:
         length, angle = colony.length[mother], colony.angle[mother]
         axis = np.array([math.sin(angle), math.cos(angle)])
         septum = colony.centre[mother] + (share - 0.5) * length * axis
-        snap = float(np.clip(abs(rng.normal(0.0, 0.75)), 0.0, 1.5)) * rng.choice([-0.5, 0.5])
+        snap = float(np.clip(abs(rng.normal(0.0, 0.9)), 0.0, 1.6)) * rng.choice([-0.5, 0.5])
         for side, portion in ((-1.0, share), (1.0, 1.0 - share)):
             reach = 0.5 * portion * length
             for freedom in (1.0, 0.6, 0.3, 0.0):  # a daughter bends only as far as its neighbours let it

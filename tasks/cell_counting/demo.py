@@ -45,6 +45,7 @@ from tasks._optics import (
 
 SHAPE = (1200, 1600)
 OBJECTIVE = Objective(na=0.45, wavelength_nm=520.0, pixel_size_um=0.5)
+CELLS_PER_FIELD = ((0, 0), (0, 0), (1, 2), (10, 21), (35, 59), (75, 104), (120, 141))
 EDGE = 5.0  # no centre lies closer to the border, px
 
 
@@ -171,12 +172,7 @@ def _glows(rng: np.random.Generator, peak: float) -> Array:
 def make(destination: Path, seed: int) -> None:
     """Write ``input/<N>.tiff`` and ``evaluation/<N>.csv`` below ``destination``, the same bytes for the same seed."""
     rng = stream(seed, "fields")
-    counts = [
-        0,
-        0,
-        int(rng.integers(1, 3)),
-        *(int(rng.integers(*span)) for span in ((10, 22), (35, 60), (75, 105), (120, 142))),
-    ]
+    counts = [int(rng.integers(low, high + 1)) for low, high in CELLS_PER_FIELD]
     for index, field in enumerate(rng.permutation(len(counts))):
         cells = _cells(stream(seed, "cells", index), counts[field], spread=float(rng.uniform(0.15, 0.75)))
         exposure = stream(seed, "camera", index)

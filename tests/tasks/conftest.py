@@ -1,0 +1,81 @@
+"""Demo data for the tests of the simulators, each built once per session."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Load = Callable[[str], ModuleType]
+Digest = Callable[[Path], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Demo data of one task."""
+
+    folder: Path
+    cpu_seconds: float
+
+    @property
+    def input(self) -> Path:
+        return self.folder / "input"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.folder / "evaluation"
+
+
+@pytest.fixture(scope="session")
+def load_simulator() -> Load:
+    """Return a fresh module of a task's ``demo.py``, loaded by path."""
+
+    def load(slug: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"simulator_{slug}", ROOT / "tasks" / slug / "demo.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def demo(load_simulator: Load, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Demo]:
+    """Return the demo data of a task, seed 11, built on first use."""
+    built: dict[str, Demo] = {}
+
+    def build(slug: str) -> Demo:
+        if slug not in built:
+            folder = tmp_path_factory.mktemp(slug)
+            start = time.process_time()
+            load_simulator(slug).make(folder, 11)
+            built[slug] = Demo(folder, time.process_time() - start)
+        return built[slug]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def digests() -> Digest:
+    """Return the digest of every file below a folder, by its relative path."""
+
+    def digest(folder: Path) -> dict[str, str]:
+        return {
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+
+    return digest
