@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.model import Deliverable, OutcomeScore, OutcomeSpec
-from evaluators.outcome.parameters import read_parameters
+from evaluators.outcome.parameters import Parameters, read_parameters
 from evaluators.submission import Submission
 
 DECIMALS = 6  # of outcome and strict: equal on every machine
@@ -33,6 +33,12 @@ def is_delivered(deliverables: Sequence[Deliverable], submission: Path) -> bool:
 def evaluator(kind: str) -> Any:
     """Return the module of an outcome kind: ``VERSION``, ``score`` and ``replay``."""
     return import_module(f"evaluators.outcome.{kind}")
+
+
+def evaluator_version(kind: str) -> str:
+    """Return the version that scores of this kind carry now; a stored score of another one is out of date."""
+    version: str = evaluator(kind).VERSION
+    return version
 
 
 def evaluate(
@@ -65,7 +71,7 @@ def evaluate(
         As for :func:`check_parameters`.
     """
     parameters = read_parameters(outcome, deliverables)
-    reference = _reference(truth, input_dir)
+    reference = _reference(truth, input_dir, parameters)
     score: OutcomeScore = evaluator(outcome.kind).score(Submission(submission, deliverables), reference, parameters)
     return score.model_copy(
         update={
@@ -90,10 +96,10 @@ def replay(
         The reference data cannot be used.
     """
     parameters = read_parameters(outcome, deliverables)
-    evaluator(outcome.kind).replay(_reference(truth, input_dir), deliverables, parameters, destination)
+    evaluator(outcome.kind).replay(_reference(truth, input_dir, parameters), deliverables, parameters, destination)
 
 
-def _reference(truth: Path, input_dir: Path | None) -> Any:
+def _reference(truth: Path, input_dir: Path | None, parameters: Parameters) -> Any:
     from evaluators.truth import Truth
 
-    return Truth(truth, input_dir)
+    return Truth(truth, input_dir, required=parameters.needs_truth)

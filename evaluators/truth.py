@@ -36,6 +36,8 @@ class Truth:
         The ``evaluation`` folder.
     input_dir
         The ``input`` folder, which tells which images exist and how large they are.
+    required
+        Whether ``folder`` must exist; there is none for a task without reference data.
 
     Raises
     ------
@@ -43,8 +45,8 @@ class Truth:
         A folder does not exist.
     """
 
-    def __init__(self, folder: Path, input_dir: Path | None = None) -> None:
-        for path in (folder, input_dir):
+    def __init__(self, folder: Path, input_dir: Path | None = None, *, required: bool = True) -> None:
+        for path in (folder if required else None, input_dir):
             if path is not None and not path.is_dir():
                 raise TruthError(f"{path}: no such folder")
         self.folder = folder

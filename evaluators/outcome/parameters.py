@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,6 +14,8 @@ class Parameters(BaseModel):
     """Base of the parameters of an outcome kind."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    needs_truth: ClassVar[bool] = True  # whether there is nothing to score without an ``evaluation`` folder
 
     def deliverable_ids(self) -> dict[str, Content]:
         """Return the deliverables that the evaluator reads and what each must hold."""
@@ -163,6 +165,8 @@ class DoseResponse(Parameters):
     replicate_cv_tolerance
         Mean coefficient of variation of replicates up to which they count as consistent.
     """
+
+    needs_truth: ClassVar[bool] = False
 
     per_well: str
     per_cell: str | None = None
