@@ -271,10 +271,11 @@ def _published_boundary_f1(truth: Image, predicted: Image) -> float:
     return float(2 * shares[0] * shares[1] / sum(shares))
 
 
-def test_boundary_f1_equals_a_distance_transform_per_object() -> None:
+@pytest.mark.parametrize("shift", [(3, 0), (2, 2)])
+def test_boundary_f1_equals_a_distance_transform_per_object(shift: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)
     truth = grid(gap=1, size=13)
-    predicted = np.roll(np.where(rng.random(26)[truth] < 0.8, truth, 0), (3, 0), axis=(0, 1))
+    predicted = np.roll(np.where(rng.random(26)[truth] < 0.8, truth, 0), shift, axis=(0, 1))
     table = overlap_table(truth, predicted)
     pairs = match_instances(table, 0.5, strict=True)
     assert 5 < pairs.true_positives < 25
