@@ -47,6 +47,7 @@ from tasks._optics import (
 SHAPE = (180, 240)
 ROWS = "ABCDEFGH"
 LOG_DOSES = (-7.0, -7.523, -8.0, -8.523, -9.0, -9.523, -10.0, -10.523, -11.0, -11.523, -12.0, -13.0)
+TRIES = 60  # at a place for each cell
 FACTOR, DNA = 1, 2  # number of the channel in the file name
 FACTOR_OPTICS = Objective(na=0.35, wavelength_nm=520.0, pixel_size_um=0.9)
 DNA_OPTICS = Objective(na=0.35, wavelength_nm=460.0, pixel_size_um=0.9)
@@ -95,7 +96,7 @@ def _centres(rng: np.random.Generator, line: Line) -> Array:
     count = int(rng.integers(*line.cells))
     islands = rng.uniform((0, 0), SHAPE, (4, 2))
     centres: list[Array] = []
-    for _ in range(60 * count):
+    for _ in range(TRIES * count):
         if len(centres) == count:
             break
         if rng.random() < line.clustered:
