@@ -113,8 +113,8 @@ def test_membranes_are_bright_and_unevenly_so(stacks: list[Stack]) -> None:
 
 
 def test_there_is_light_that_is_no_cell(stacks: list[Stack]) -> None:
-    for full, truth in stacks:
-        image, labels = full[::2, ::3, ::3].astype(float), truth[::2, ::3, ::3]
+    for image, truth in stacks:
+        labels = truth[::2, ::3, ::3]
+        smooth = ndimage.gaussian_filter(image.astype(float), 1.0)[::2, ::3, ::3]
         far = ndimage.distance_transform_edt(labels == 0, sampling=(0.45, 0.297, 0.297)) > 0.8
-        smooth = ndimage.gaussian_filter(image, 0.7)
-        assert smooth[far].max() > 2.5 * np.median(smooth[labels > 0])
+        assert np.percentile(smooth[far], 99.9) > 2.0 * np.median(smooth[labels > 0])
