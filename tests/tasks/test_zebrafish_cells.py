@@ -117,4 +117,4 @@ def test_there_is_light_that_is_no_cell(stacks: list[Stack]) -> None:
         labels = truth[::2, ::3, ::3]
         smooth = ndimage.gaussian_filter(image.astype(float), 1.0)[::2, ::3, ::3]
         far = ndimage.distance_transform_edt(labels == 0, sampling=(0.45, 0.297, 0.297)) > 0.8
-        assert np.percentile(smooth[far], 99.9) > 2.0 * np.median(smooth[labels > 0])
+        assert smooth[far].max() > 4.0 * np.median(smooth[labels > 0])
