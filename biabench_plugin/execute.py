@@ -13,7 +13,6 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-import evaluators
 from agents.base import Agent, Evidence, Launch, Session
 from biabench_plugin import checkout, supervisor
 from biabench_plugin.campaign import Configuration, Settings, Trial
@@ -26,6 +25,7 @@ from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, wr
 from biabench_plugin.supervisor import RunResult
 from biabench_plugin.taskspec import TaskSpec, render_instruction
 from biabench_plugin.workspace import Attempt, TrialFolder
+from evaluators import OutcomeScore, evaluate_bounded
 
 _PACKAGES = ("biabench", "numpy", "scipy", "scikit-image", "tifffile", "imagecodecs", "pandas", "pytest")
 
@@ -145,9 +145,9 @@ def run_attempt(
     return record, write_record(record, attempt.path)
 
 
-def score(task: TaskSpec, submission: Path, data: TaskData) -> evaluators.OutcomeScore:
+def score(task: TaskSpec, submission: Path, data: TaskData) -> OutcomeScore:
     """Score a folder against a task's truth in the bounded child process."""
-    return evaluators.evaluate_bounded(task.outcome, task.deliverables, submission, data.truth, data.input)
+    return evaluate_bounded(task.outcome, task.deliverables, submission, data.truth, data.input)
 
 
 def rescore(record: TrialRecord, path: Path, task: TaskSpec, data: TaskData) -> TrialRecord:

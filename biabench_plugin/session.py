@@ -39,7 +39,6 @@ class TrialItem(pytest.Function):
     """One trial as a pytest item; fixtures, marks and reports work as for a test function."""
 
     trial: Trial
-    _nodeid: str
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
@@ -55,7 +54,6 @@ class TaskFile(pytest.File):
             return
         for trial in plan([task], session.configurations, session.settings.repeats):
             item: TrialItem = TrialItem.from_parent(self, name=trial.name, callobj=trials.trial_delivers)
-            item._nodeid = trial.id
             item.trial = trial
             for marker in task.markers:
                 item.add_marker(marker)
@@ -219,9 +217,11 @@ class TrialSession:
         return collection_path.resolve() not in self.tasks_by_path
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> TaskFile | None:
-        if file_path.resolve() not in self.tasks_by_path:
+        task = self.tasks_by_path.get(file_path.resolve())
+        if task is None:
             return None
-        return TaskFile.from_parent(parent, path=file_path)
+        # An id of its own, so that items are called the same from every working folder and rootdir.
+        return TaskFile.from_parent(parent, path=file_path, nodeid=f"tasks/{task.slug}/{file_path.name}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

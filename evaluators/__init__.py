@@ -21,7 +21,7 @@ from evaluators.model import (
 
 if TYPE_CHECKING:
     from evaluators.bounded import Limits, evaluate_bounded, warm_up
-    from evaluators.evaluation import check_parameters, evaluate, is_delivered, replay
+    from evaluators.evaluation import check_parameters, evaluate, evaluator_version, is_delivered, replay
 
 __all__ = [
     "Content",
@@ -34,6 +34,7 @@ __all__ = [
     "check_parameters",
     "evaluate",
     "evaluate_bounded",
+    "evaluator_version",
     "is_delivered",
     "replay",
     "warm_up",
@@ -45,6 +46,7 @@ _HOMES = {
     "warm_up": "evaluators.bounded",
     "check_parameters": "evaluators.evaluation",
     "evaluate": "evaluators.evaluation",
+    "evaluator_version": "evaluators.evaluation",
     "is_delivered": "evaluators.evaluation",
     "replay": "evaluators.evaluation",
 }
