@@ -233,11 +233,11 @@ def _surroundings(tissue: Tissue, shape: Shape3D, rng: np.random.Generator) -> A
         middle = np.array(
             [
                 rng.uniform(1.5, tissue.height_um),
-                tissue.middle_um + side * (tissue.half_width_um + rng.uniform(1.2, 2.0)),
+                tissue.middle_um + side * (tissue.half_width_um + rng.uniform(0.7, 1.3)),
                 rng.uniform(2.0, x[-1]),
             ]
         )
-        points = (middle + rng.normal(0.0, 0.35, (25, 3))) / SPACING
+        points = (middle + rng.normal(0.0, 0.28, (25, 3))) / SPACING
         light += render_points(shape, points, rng.uniform(0.05, 0.5, 25), (0.6, 0.8, 0.8))
     return light
 
@@ -262,7 +262,7 @@ def _stack(shape: Shape3D, rng: np.random.Generator) -> tuple[NDArray[np.uint8],
     tissue = Tissue(
         length_um=size[2] - rng.uniform(2.2, 3.2),
         middle_um=size[1] * rng.uniform(0.48, 0.52),
-        half_width_um=size[1] * rng.uniform(0.39, 0.42),
+        half_width_um=size[1] * rng.uniform(0.37, 0.40),
         height_um=size[0] - rng.uniform(2.7, 3.0),
         floor_um=rng.uniform(0.9, 1.1),
         waves=rng.uniform(0.0, 2.0 * math.pi, 3),

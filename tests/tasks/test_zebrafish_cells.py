@@ -102,19 +102,19 @@ def test_membranes_are_bright_and_unevenly_so(stacks: list[Stack]) -> None:
         edge = np.zeros(labels.shape, bool)
         edge[:, 1:] |= (labels[:, 1:] != labels[:, :-1]) & (labels[:, 1:] > 0) & (labels[:, :-1] > 0)
         inside = ndimage.minimum_filter(labels, 7) == ndimage.maximum_filter(labels, 7)
-        assert image[edge].mean() > 5.0 * image[inside & (labels > 0)].mean()
+        assert image[edge].mean() > 4.0 * image[inside & (labels > 0)].mean()
         one, two = labels[:, 1:][edge[:, 1:]].astype(int), labels[:, :-1][edge[:, 1:]].astype(int)
         pair = np.minimum(one, two) * 1000 + np.maximum(one, two)
         _, index, size = np.unique(pair, return_inverse=True, return_counts=True)
         brightness = np.bincount(index, image[edge]) / size
         brightness = brightness[size > 200]
-        assert np.percentile(brightness, 95) > 4.0 * np.percentile(brightness, 5)
-        assert (image == 255).mean() < 0.001
+        assert np.percentile(brightness, 95) > 3.0 * np.percentile(brightness, 5)
+        assert (image == 255).mean() < 0.005
 
 
 def test_there_is_light_that_is_no_cell(stacks: list[Stack]) -> None:
     for image, truth in stacks:
         labels = truth[::2, ::3, ::3]
         smooth = ndimage.gaussian_filter(image.astype(float), 1.0)[::2, ::3, ::3]
-        far = ndimage.distance_transform_edt(labels == 0, sampling=(0.45, 0.297, 0.297)) > 0.8
+        far = ndimage.distance_transform_edt(labels == 0, sampling=(0.45, 0.297, 0.297)) > 0.5
         assert smooth[far].max() > 4.0 * np.median(smooth[labels > 0])
