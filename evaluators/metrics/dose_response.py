@@ -99,35 +99,6 @@ def welch_greater(treated: ArrayLike, control: ArrayLike) -> float | None:
     return float(stats.ttest_ind(a, b, equal_var=False, alternative="greater").pvalue)
 
 
-def concordance_within(reference: Sequence[ArrayLike], measured: Sequence[ArrayLike]) -> float:
-    """Return how well the order of replicates within their groups is found, weighted by how far they lie apart.
-
-    All pairs of replicates of a group are looked at: a pair in the right order counts its true relative distance, one
-    in the wrong order counts it negative, a tie 0; the sum is divided by the sum of distances. Only differences that
-    the dose does not explain matter, so that values invented from a dose scheme reach 0 on average.
-
-    Parameters
-    ----------
-    reference, measured : sequences of (n_i,) arrays
-        The groups in the same order. Reference values are positive. A pair with a missing (``NaN``) measurement
-        counts as one in the wrong order.
-
-    Returns
-    -------
-    float
-        In [-1, 1]; 0 where the reference has no differences.
-    """
-    agree = total = 0.0
-    for true_group, group in zip(reference, measured, strict=True):
-        t, m = np.log(np.asarray(true_group, np.float64)), np.asarray(group, np.float64)
-        first, second = np.triu_indices(len(t), 1)
-        difference = t[first] - t[second]
-        order = np.sign(m[first] - m[second]) * np.sign(difference)
-        agree += float(np.sum(np.abs(difference) * np.where(np.isnan(order), -1.0, order)))
-        total += float(np.sum(np.abs(difference)))
-    return agree / total if total else 0.0
-
-
 def fold_agreement(true_fold: float, fold: float | None) -> float:
     """Return how well a fold change is recovered: 1 if exact, 0 if its logarithm is off by its own size or more."""
     if fold is None or not (math.isfinite(fold) and fold > 0):

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluators.metrics.dose_response import (
-    concordance_within,
     consistency,
     fold_agreement,
     replicate_cv,
     welch_greater,
     worst_spearman,
 )
+from evaluators.metrics.group_patterns import concordance_within
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
@@ -430,7 +430,7 @@ def _strict_parts(
         true_means, means = ([group.mean() for group in side] for side in (true_own, own))
         parts[f"{line}_trend"] = max(0.0, worst_spearman(true_means, means))
         parts[f"{line}_fold"] = fold_agreement(float(true_means[-1] / true_means[0]), _fold(own[0], own[-1]))
-        true_groups += true_own
+        true_groups += [np.log(group) for group in true_own]
         groups += own
     parts["wells"] = above_chance(concordance_within(true_groups, groups), CHANCE_CONCORDANCE)
     return parts

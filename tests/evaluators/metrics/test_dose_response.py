@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evaluators.metrics.dose_response import (
-    concordance_within,
     consistency,
     fold_agreement,
     replicate_cv,
@@ -75,20 +74,6 @@ def test_welch_is_one_sided_and_undefined_without_replicates():
     assert welch_greater([1.0, NAN], low) is None
     assert welch_greater([1.0, 1.0], [1.0, 1.0]) is None
     assert welch_greater([2.0, 2.0], [1.0, 1.0]) == 0.0
-
-
-def test_concordance_looks_at_order_within_groups_only():
-    truth = [[1.0, 1.1, 1.2], [2.0, 2.2]]
-    assert concordance_within(truth, truth) == pytest.approx(1.0)
-    assert concordance_within(truth, [[0.3, 0.2, 0.1], [9.0, 8.0]]) == pytest.approx(-1.0)
-    assert concordance_within(truth, [[5.0, 5.0, 5.0], [7.0, 7.0]]) == 0.0  # dose means say nothing
-    near, far = math.log(1.1), math.log(1.2)
-    expected = (near - (far - near)) / (2 * far)  # pair 1-2 right, 2-3 wrong, 1-3 tied
-    assert concordance_within([[1.0, 1.1, 1.2]], [[1.0, 2.0, 1.0]]) == pytest.approx(expected)
-
-
-def test_a_missing_measurement_counts_as_the_wrong_order():
-    assert concordance_within([[1.0, 1.2]], [[1.0, NAN]]) == pytest.approx(-1.0)
 
 
 def test_fold_agreement_is_relative_to_the_true_change():
