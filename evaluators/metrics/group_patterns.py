@@ -42,7 +42,8 @@ def worst_rank_sum_p(first: ArrayLike, second: ArrayLike, *, significant: bool) 
     if not (np.isnan(a).any() or np.isnan(b).any()):
         return rank_sum_p(a, b)
     # Ties narrow the test's variance: missing values are all different where that is worse, else all the same.
-    extremes = [(_filled(a, sign, apart=significant), _filled(b, -sign, apart=significant)) for sign in (-1.0, 1.0)]
+    far = 4.0 * float(np.nanmax(np.abs([*a, *b]), initial=1.0)) if significant else np.inf
+    extremes = [(_filled(a, sign * far), _filled(b, -sign * far)) for sign in (-1.0, 1.0)]
     p_values = [rank_sum_p(low, high) for low, high in extremes]
     if not significant:
         return min(p_values)
@@ -55,7 +56,7 @@ def worst_median_gap(higher: ArrayLike, lower: ArrayLike) -> float:
 
     ``-inf`` where a group has no value or its median is one of the missing.
     """
-    gap = float(np.median(_filled(higher, -1.0)) - np.median(_filled(lower, 1.0)))
+    gap = float(np.median(_filled(higher, -np.inf)) - np.median(_filled(lower, np.inf)))
     return -np.inf if np.isnan(gap) or not np.isfinite(gap) else gap
 
 
@@ -104,8 +105,7 @@ def closeness(reference: ArrayLike, measured: ArrayLike, scale: float) -> float:
     return float(np.mean(np.where(np.isnan(error), 0.0, np.maximum(0.0, 1.0 - error))))
 
 
-def _filled(values: ArrayLike, sign: float, *, apart: bool = False) -> Values:
-    """Put missing values beyond all others: infinitely far, or far and apart from each other."""
+def _filled(values: ArrayLike, far: float) -> Values:
+    """Put missing values at a place beyond all others: the same place if it is infinite, else apart from each other."""
     data = np.asarray(values, np.float64)
-    far = sign * (np.nanmax(np.abs(data), initial=1.0) * 4.0 + np.arange(len(data))) if apart else sign * np.inf
-    return np.where(np.isnan(data), far, data)
+    return np.where(np.isnan(data), far + np.sign(far) * np.arange(len(data)), data)
