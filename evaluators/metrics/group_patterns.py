@@ -41,13 +41,13 @@ def worst_rank_sum_p(first: ArrayLike, second: ArrayLike, *, significant: bool) 
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if not (np.isnan(a).any() or np.isnan(b).any()):
         return rank_sum_p(a, b)
-    # Ties narrow the test's variance: missing values are all different where that is worse, else all the same.
-    far = 4.0 * float(np.nanmax(np.abs([*a, *b]), initial=1.0)) if significant else np.inf
-    extremes = [(_filled(a, sign * far), _filled(b, -sign * far)) for sign in (-1.0, 1.0)]
-    p_values = [rank_sum_p(low, high) for low, high in extremes]
+    # At either end, the missing values may tie, which narrows the test's variance, or not, which makes it exact.
+    beyond = 4.0 * float(np.nanmax(np.abs([*a, *b]), initial=1.0))
+    ends = [[(_filled(a, sign * far), _filled(b, -sign * far)) for far in (beyond, np.inf)] for sign in (-1.0, 1.0)]
+    p_values = [rank_sum_p(*pair) for end in ends for pair in end]
     if not significant:
         return min(p_values)
-    effects = [common_language_effect(low, high) - 0.5 for low, high in extremes]
+    effects = [common_language_effect(*end[0]) - 0.5 for end in ends]
     return max(p_values) if effects[0] * effects[1] > 0 else 1.0
 
 
