@@ -140,7 +140,7 @@ def _compare(
         score = accumulator.score((0, _DIVISION_FRAMES))
     except ValueError as error:
         raise TruthError(f"the reference sequence {reference.name}: {error}") from error
-    if lineage is not None:
+    if lineage is not None and masks.frames:
         _name_lineage_faults(problems, score, tracks, begins, rowless)
     surplus = len(set(masks.frames) - set(reference.frames))
     return _Comparison(score, scores, reader.status, len(reference.frames), surplus, covering, objects, rowless)
