@@ -147,7 +147,7 @@ def _photons(cells: list[Cell], seed: int, index: int) -> Array:
         light += signal * OBJECTIVE.blur(soft, 4.5)
     light += haze(SHAPE, stream(seed, "haze", index), background, 260.0, contrast=0.35)
     light += _glows(stream(seed, "glow", index), 0.5 * signal)
-    light += debris(SHAPE, stream(seed, "dirt", index), int(rng.integers(12, 40)), (0.5, 1.6), (0.3 * signal, signal))
+    light += debris(SHAPE, stream(seed, "dirt", index), int(rng.integers(12, 40)), (0.4, 1.1), (0.3 * signal, signal))
     lint = stream(seed, "lint", index)
     for _ in range(int(lint.integers(0, 4))):
         fibre = wander(
@@ -161,7 +161,7 @@ def _glows(rng: np.random.Generator, peak: float) -> Array:
     """Floating cells far above the focal plane: soft discs many times wider than a cell."""
     glow = np.zeros(SHAPE)
     for _ in range(int(rng.integers(2, 6))):
-        sigma = rng.uniform(22.0, 60.0)
+        sigma = rng.uniform(34.0, 75.0)
         height = peak * rng.uniform(0.15, 0.7)
         if (place := window(SHAPE, (rng.uniform(0, 1, 2) * SHAPE).tolist(), 3.5 * sigma)) is not None:
             where, (y, x) = place

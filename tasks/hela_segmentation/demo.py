@@ -95,7 +95,7 @@ def _centres(rng: np.random.Generator, count: int) -> Array:
         if len(centres) == count:
             break
         if rng.random() < 0.55:
-            candidate, spacing = crowds[rng.integers(len(crowds))] + rng.normal(0.0, 42.0, 2), rng.uniform(21.0, 30.0)
+            candidate, spacing = crowds[rng.integers(len(crowds))] + rng.normal(0.0, 42.0, 2), rng.uniform(17.0, 28.0)
         else:
             candidate, spacing = rng.uniform(low, high), rng.uniform(36.0, 52.0)
         inside = bool(np.all(candidate >= low) and np.all(candidate <= high))

@@ -22,9 +22,9 @@ SLUGS = ("bacteria_tracking", "cell_counting", "hela_segmentation", "histology_n
 # a small instance of each simulator, to run it several times
 SMALL: dict[str, dict[str, Any]] = {
     "bacteria_tracking": {"FRAMES": 7},
-    "cell_counting": {"CELLS_PER_FIELD": ((9, 12),)},
-    "hela_segmentation": {"CELLS_PER_IMAGE": (14,)},
-    "histology_nuclei": {"PER_ORGAN": 1},
+    "cell_counting": {"SHAPE": (300, 400), "CELLS_PER_FIELD": ((9, 12),)},
+    "hela_segmentation": {"SHAPE": (180, 240), "CELLS_PER_IMAGE": (9,)},
+    "histology_nuclei": {"SHAPE": (220, 240), "PER_ORGAN": 1},
 }
 
 
@@ -269,7 +269,7 @@ def test_counting_empty_fields_have_no_cell_but_distractors(demo: Any) -> None:
     for image, points in _counting(demo("cell_counting")):
         smooth = ndimage.gaussian_filter(image, 1.5, output=float)
         bodies = ndimage.grey_opening(smooth, size=(9, 9))  # specks and fibres are narrower, glows far wider
-        largest = (bodies - ndimage.grey_opening(bodies, size=(41, 41))).max()
+        largest = (bodies - ndimage.grey_opening(bodies, size=(31, 31))).max()
         if len(points):
             assert largest > 20.0
         else:
