@@ -1,21 +1,22 @@
 """Starts one agent, keeps every descendant within reach, and ends them all.
 
-A program of its own (``python -I -S _reaper.py PLAN_FD``), because what it does must not depend on pytest being alive:
-when the process that started it dies, its control pipe closes and everything below dies with it. It imports nothing
-but the standard library and only what starts fast.
+A program of its own, because what it does must not depend on pytest being alive: when the process that started it dies,
+its control pipe closes and everything below dies with it. It imports nothing but the standard library, and only what
+starts fast. :func:`main` takes the descriptor on which it finds its plan.
 
 Without containment it is a *subreaper*: a descendant that is orphaned, ``setsid`` or not, becomes its child. With
 containment it starts bubblewrap, whose process namespace holds all descendants; their init is what must die.
 
-Plan (marshal, on the given descriptor)
+Plan (marshal)
     ``parent`` pid that must be alive, ``argv``, ``environment``, ``cwd``, ``file_bytes`` (largest single file),
-    ``control`` and ``status`` descriptors, ``box``: ``None`` or ``{"options", "files", "scope_sockets"}``.
+    ``control`` and ``status`` descriptors, ``box``: ``None`` or ``{"program", "options", "files", "scope_sockets"}``.
 Control (bytes read)
     ``T`` SIGTERM to every process of the agent, ``K`` or end of file: kill all.
 Status (lines written)
-    ``started PID``; ``failed MESSAGE``; last ``ended CODE SURVIVORS READY STUCK``: CODE as in ``subprocess`` (negative
-    for a signal), SURVIVORS = processes that outlived the agent, READY = 0 when the program never ran, STUCK =
-    processes that could not be killed.
+    First ``started PID``. Last one of: ``failed MESSAGE``, it could not be started; ``aborted``, a signal told this
+    process to stop; ``ended CODE SURVIVORS READY STUCK``. CODE is as in ``subprocess`` (negative for a signal),
+    SURVIVORS the processes that had to be killed, READY is 0 when the program never ran, STUCK the processes that could
+    not be killed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
 
 TYPE_CHECKING = False  # typing itself takes longer to import than everything else here
@@ -399,19 +399,14 @@ def supervise(plan: dict[str, Any]) -> None:
     survivors = len(job.alive())
     job.finish()
     stuck = kill_descendants(_KILL_SECONDS)
-    tell(f"ended {job.code} {survivors} {int(job.ready)} {stuck}")
+    tell("aborted" if asked else f"ended {job.code} {survivors} {int(job.ready)} {stuck}")
 
 
-def main() -> None:
-    """Read the plan from the descriptor named on the command line and run it."""
-    descriptor = int(sys.argv[1])
+def main(descriptor: int) -> None:
+    """Read the plan from ``descriptor`` and run it."""
     os.set_inheritable(descriptor, False)
     with open(descriptor, "rb") as stream:
         plan = marshal.loads(stream.read())  # noqa: S302 (written by the process that started this one)
     for name in ("control", "status"):
         os.set_inheritable(plan[name], False)
     supervise(plan)
-
-
-if __name__ == "__main__":
-    main()
