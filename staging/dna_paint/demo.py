@@ -61,16 +61,16 @@ class Event:
 
 
 def _rulers(rng: np.random.Generator) -> Array:
-    """Middles of the rulers: two thirds apart from each other, the rest a few pixels from a neighbour; ``(n, 2)``."""
-    count = int(rng.integers(62, 76))
+    """Middles of the rulers: most apart from each other, the rest a few pixels from a neighbour; ``(n, 2)``."""
+    count = int(rng.integers(105, 126))
     middles: list[Array] = []
     while len(middles) < count:
-        if middles and rng.random() < 0.33:
+        if middles and rng.random() < 0.3:
             heading, distance = rng.uniform(0.0, 2.0 * math.pi), rng.uniform(3.0, 7.0)
             offset = distance * np.array([math.sin(heading), math.cos(heading)])
             candidate, spacing = middles[rng.integers(len(middles))] + offset, 3.0
         else:
-            candidate, spacing = rng.uniform(1.0, np.array(SHAPE) - 2.0), 8.0
+            candidate, spacing = rng.uniform(1.0, np.array(SHAPE) - 2.0), 7.0
         if not middles or np.min(np.hypot(*(np.asarray(middles) - candidate).T)) >= spacing:
             middles.append(candidate)
     return np.asarray(middles)
@@ -86,7 +86,7 @@ def _events(seed: int) -> list[Event]:
         along = MARK_SPACING_PX * np.array([math.sin(heading), math.cos(heading)])
         depth = rng.uniform(0.8, 1.15)
         for mark in (-1, 0, 1):
-            for start in np.sort(rng.uniform(-30.0, FRAMES, rng.poisson(2.05))):
+            for start in np.sort(rng.uniform(-30.0, FRAMES, rng.poisson(1.22))):
                 place = middle + mark * along + rng.normal(0.0, 0.05, 2)
                 y, x = np.clip(np.rint(place).astype(int), 0, np.array(SHAPE) - 1)
                 rate = 1900.0 * depth * light[y, x] * rng.lognormal(0.0, 0.35)
