@@ -80,7 +80,7 @@ def evaluate_bounded(
     ValueError
         As for :func:`evaluators.check_parameters`.
     RuntimeError
-        The server cannot be started.
+        The scoring server cannot be started, or was killed twice.
     """
     limits = limits or Limits()
     parameters = read_parameters(outcome, deliverables)
@@ -92,12 +92,12 @@ def evaluate_bounded(
         "input_dir": None if input_dir is None else _encoded(input_dir),
         "memory_bytes": limits.memory_bytes,
     }
-    reply = _server().ask({"do": "evaluate", **request}, limits.seconds)
+    reply = _ask({"do": "evaluate", **request}, limits.seconds)
     if "score" in reply:
         return OutcomeScore.model_validate(reply["score"])
     if "truth_error" in reply:
         raise TruthError(reply["truth_error"])
-    what = _server().ask({"do": "describe", **request}, min(limits.seconds, 120.0))
+    what = _ask({"do": "describe", **request}, min(limits.seconds, 120.0))
     return OutcomeScore(
         outcome=0.0,
         strict=0.0,
@@ -111,7 +111,11 @@ def evaluate_bounded(
 
 def warm_up() -> None:
     """Start the server of this process now and wait until it has loaded the scoring libraries."""
-    _server().ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)
+    _ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)
+
+
+class _ServerEndedError(RuntimeError):
+    """The server is gone; a new one may do."""
 
 
 class _Server:
@@ -152,9 +156,8 @@ class _Server:
                 try:
                     socket.send_fds(self._control, [b"."], [theirs.fileno()])
                 except OSError as error:
-                    raise RuntimeError(f"the scoring server has ended: {error}") from error
-            conversation = _Conversation(ours)
-            return conversation.hold(request, seconds, self)
+                    raise _ServerEndedError("the scoring server has ended") from error
+            return _Conversation(ours).hold(request, seconds, self)
 
 
 class _Conversation:
@@ -173,7 +176,7 @@ class _Conversation:
         if b"\n" not in self._data:
             if server.alive:
                 return {"failure": "evaluator_failed", "message": "the scoring process died before it began"}
-            raise RuntimeError("the scoring server could not start; its error is printed above")
+            raise _ServerEndedError("the scoring server could not start; its error is printed above")
         first, _, rest = bytes(self._data).partition(b"\n")
         self._data = bytearray(rest)
         with _Child(int(first)) as child:
@@ -184,6 +187,8 @@ class _Conversation:
         try:
             reply = json.loads(bytes(self._data))
         except ValueError:
+            if not server.alive:  # killed from outside, and its children with it: nobody's files are to blame
+                raise _ServerEndedError("the scoring server was killed") from None
             return {"failure": "evaluator_failed", "message": "the scoring process ended without a result"}
         return dict(reply)
 
@@ -224,6 +229,14 @@ class _Child:
         with contextlib.suppress(OSError):
             if self._handle >= 0:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+
+def _ask(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Ask the server of this process, and a new one where it has ended meanwhile."""
+    try:
+        return _server().ask(request, seconds)
+    except _ServerEndedError:
+        return _server().ask(request, seconds)
 
 
 _lock = threading.Lock()

@@ -251,7 +251,7 @@ def _name_lineage_faults(
     if rowless:
         message = f"{rowless} objects have labels without a row; they are no part of the tracking"
         problems.add("label_without_row", "tracking_lineage", message)
-    late = [int(row[1]) - begins[int(row[0])] for row in tracks if int(row[0]) in begins]
+    late = [begin - begins[label] for label, begin in tracks[:, :2].tolist() if label in begins]
     if late and (shift := int(np.median(late))) and np.mean(np.array(late) == shift) >= 0.8:
         message = f"first frames are off by {shift:+d} from the masks in most rows; frames count from 0"
         problems.add("off_by_one_frames", "tracking_lineage", message)

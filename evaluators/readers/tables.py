@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -107,7 +108,7 @@ def read_numbers(handle: BinaryIO, columns: Sequence[str]) -> NumberTable:
                 raise Refusal("too_large", f"has more than {MAX_ROWS} rows")
             numbers = [_number(row[place] if place < len(row) else "", separator, reader.line_num) for place in places]
             values.append(numbers)
-            if not np.isfinite(numbers).all() and len(invalid) < 10:
+            if len(invalid) < 10 and not all(map(math.isfinite, numbers)):
                 invalid.append((reader.line_num, shown(separator.join(row), 60)))
     except csv.Error as error:
         raise Refusal("not_a_table", f"line {reader.line_num}: {error}") from error
