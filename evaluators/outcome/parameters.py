@@ -223,13 +223,153 @@ class MoleculeLocalization(Parameters):
         return {self.localizations: Content.TABLE}
 
 
+class Comparison(BaseModel):
+    """Two conditions, and whether they are expected to differ significantly."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pair: tuple[str, str]
+    significant: bool
+
+
+class Ordering(BaseModel):
+    """Two conditions, the one with the higher median first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    higher: str
+    lower: str
+
+
+class ConditionPattern(Parameters):
+    """A table with one measurement per image, and the pattern of differences between conditions.
+
+    Attributes
+    ----------
+    table, pairwise
+        The deliverables; the table of comparisons is optional.
+    conditions
+        Conditions, which are the names of the input's folders of images.
+    aliases
+        Further spellings of conditions; case and punctuation never matter.
+    value, value_range
+        Column of the measurement, and between what it must lie.
+    comparisons, orderings
+        The expected pattern.
+    alpha
+        A p-value below is significant.
+    significance_weight, direction_weight
+        Weights of the two parts of the outcome; they add up to 1.
+    closeness_scale
+        Error of a single measurement that counts as all wrong, in the strict score.
+    published_ranges
+        Where the published values of each condition lie; what is replayed where no value per image is known.
+    """
+
+    table: str
+    pairwise: str | None = None
+    conditions: tuple[str, ...] = Field(min_length=2)
+    aliases: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    value: str
+    value_range: tuple[float, float]
+    comparisons: tuple[Comparison, ...] = Field(min_length=1)
+    orderings: tuple[Ordering, ...] = Field(min_length=1)
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    significance_weight: float = Field(default=0.7, ge=0, le=1)
+    direction_weight: float = Field(default=0.3, ge=0, le=1)
+    closeness_scale: float = Field(default=0.3, gt=0)
+    published_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> Self:
+        named = {*self.aliases, *self.published_ranges}
+        named.update(*(comparison.pair for comparison in self.comparisons))
+        named.update(*((ordering.higher, ordering.lower) for ordering in self.orderings))
+        if unknown := sorted(named - set(self.conditions)):
+            raise ValueError(f"unknown condition {', '.join(unknown)}; expected {', '.join(self.conditions)}")
+        if abs(self.significance_weight + self.direction_weight - 1.0) > 1e-9:
+            raise ValueError("significance_weight and direction_weight must add up to 1")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of measurements."""
+        return {self.table: Content.TABLE}
+
+    def check_deliverables(self, deliverables: Sequence[Deliverable]) -> None:
+        """Check the optional table as well."""
+        super().check_deliverables(deliverables)
+        if self.pairwise is not None and self.pairwise not in {one.id for one in deliverables}:
+            raise ValueError(f"no deliverable {self.pairwise!r}")
+
+
+class FilamentSegmentation(Parameters):
+    """Binary masks of thin structures, one per input image.
+
+    Attributes
+    ----------
+    primary
+        Score that is averaged into the outcome.
+    tolerance_px
+        Distance from a filament up to which a foreground pixel is beside it.
+    neighbourhood_px
+        Distance from the filaments up to which chance is counted.
+    truth_suffix, input_suffix
+        What the stems of reference and input files have after the name of the image.
+    masks
+        The deliverable.
+    """
+
+    primary: Literal["dice", "iou", "cl_dice"] = "dice"
+    tolerance_px: float = Field(default=2.0, ge=0)
+    neighbourhood_px: float = Field(default=12.0, gt=0)
+    truth_suffix: str = ".binary"
+    input_suffix: str = ".noisy"
+    masks: str = "segmentation_masks"
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the masks."""
+        return {self.masks: Content.BINARY_IMAGE}
+
+
+class VesselSegmentation(Parameters):
+    """One binary volume per input volume.
+
+    Attributes
+    ----------
+    masks
+        The deliverable of masks.
+    morphology
+        An optional table with columns ``sample_id``, ``total_length_um``, ``vessel_volume_fraction`` that is compared
+        with the references, for diagnosis only.
+    truth_name
+        How a reference is named after its volume, without the extension.
+    spacing_um
+        Size of a voxel along z, y, x.
+    primary
+        Score that is averaged into the outcome.
+    """
+
+    masks: str = "vessel_masks"
+    morphology: str | None = None
+    truth_name: str = Field(default="{}", pattern=r"^[^{}]*\{\}[^{}]*$")
+    spacing_um: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    primary: Literal["dice", "iou", "precision", "recall", "volumetric_similarity", "cl_dice"] = "dice"
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the deliverable of masks."""
+        return {self.masks: Content.BINARY_IMAGE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "vessel_segmentation": VesselSegmentation,
+    "filament_segmentation": FilamentSegmentation,
     "molecule_localization": MoleculeLocalization,
     "instance_segmentation": InstanceSegmentation,
     "cell_counting": CellCounting,
     "cell_tracking": CellTracking,
     "dose_response": DoseResponse,
+    "condition_pattern": ConditionPattern,
 }
 
 
