@@ -297,7 +297,7 @@ class Boxed:
         return inner > 2
 
     def handles(self) -> list[int]:
-        return [handle for handle in (self.init, self.agent) if handle is not None]
+        return [handle for handle in (self.init, self.agent) if handle is not None and not _is_over(handle)]
 
     def pause(self) -> float | None:
         if self.agent is not None or self.init is None:
@@ -377,29 +377,35 @@ def supervise(plan: dict[str, Any]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):  # the agent's alone now: it can close them
         os.dup2(nothing, descriptor)
-    terminating = False
+    _watch(job, control, wake, asked)
+    survivors = len(job.alive())
+    job.finish()
+    stuck = kill_descendants(_KILL_SECONDS)
+    tell("aborted" if asked else f"ended {job.code} {survivors} {int(job.ready)} {stuck}")
+
+
+def _watch(job: Plain | Boxed, control: int, wake: int, asked: list[int]) -> None:
+    """Return when the agent has ended, or when everything is to be killed."""
+    terminating = told = False
     while True:
+        if terminating and not told:
+            for pid in job.alive():  # none while the view is still being set up
+                _signal(pid, signal.SIGTERM)
+                told = True
+        if job.ended() and not (terminating and job.alive()):
+            return
         poller = select.poll()
         for descriptor in (control, wake, *job.handles()):
             poller.register(descriptor, select.POLLIN)
-        pause = 0.05 if terminating else job.pause()
+        pause = 0.02 if terminating else job.pause()
         ready = {descriptor for descriptor, _ in poller.poll(None if pause is None else max(1.0, pause * 1000))}
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
         command = os.read(control, 16) if control in ready else None
         if asked or (command is not None and (not command or b"K" in command)):
-            break
-        if command and not terminating:
-            terminating = True
-            for pid in job.alive():
-                _signal(pid, signal.SIGTERM)
-        if job.ended() and not (terminating and job.alive()):
-            break
-    survivors = len(job.alive())
-    job.finish()
-    stuck = kill_descendants(_KILL_SECONDS)
-    tell("aborted" if asked else f"ended {job.code} {survivors} {int(job.ready)} {stuck}")
+            return
+        terminating = terminating or bool(command)
 
 
 def main(descriptor: int) -> None:
