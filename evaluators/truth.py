@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from evaluators.model import TruthError
 from evaluators.problems import Refusal
+from evaluators.readers.masks import read_mask
 from evaluators.readers.tables import TextTable, read_numbers, read_texts
 from evaluators.readers.tiff import TiffImage, as_labels
 from evaluators.readers.track_table import read_track_table
@@ -135,6 +136,15 @@ class Truth:
         def read(handle: BufferedReader) -> NDArray[np.integer]:
             with TiffImage(handle) as image:
                 return as_labels(image.whole())
+
+        return self._read(path, read)
+
+    def mask(self, path: Path) -> NDArray[np.bool_]:
+        """Read a binary image or volume; axes of length 1 are dropped."""
+
+        def read(handle: BufferedReader) -> NDArray[np.bool_]:
+            with TiffImage(handle) as image:
+                return read_mask(image)
 
         return self._read(path, read)
 

@@ -6,6 +6,7 @@ Masks are boolean arrays of shape ``(y, x)`` or ``(z, y, x)``; neighbours are al
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,6 +182,19 @@ def _nearby_piece(mask: Mask, points: Index, tolerance_px: int) -> Index:
     return found
 
 
+def centreline_length(skeleton: Mask, spacing: Sequence[float]) -> float:
+    """Return the length of a centreline from :func:`skeletonise`, in the unit of ``spacing`` (size of a pixel by axis).
+
+    Neighbouring pixels are linked by straight steps; the corner of a staircase is not counted twice.
+    """
+    points = np.argwhere(skeleton).astype(np.int64)
+    if len(points) < 2:
+        return 0.0
+    tail, head = _thin_graph(points)
+    steps = (points[head] - points[tail]) * np.asarray(spacing, float)
+    return float(np.sqrt((steps**2).sum(axis=1)).sum())
+
+
 def betti_numbers(mask: Mask) -> tuple[int, ...]:
     """Count topological features: ``(components, holes)`` in 2D, ``(components, tunnels, cavities)`` in 3D.
 
@@ -275,3 +289,20 @@ def _thin_graph(points: Index) -> tuple[Index, Index]:
         tails.append(np.flatnonzero(linked))
         heads.append(position[linked])
     return np.concatenate(tails), np.concatenate(heads)
+
+
+def near_share(mask: Mask, truth: Mask, tolerance_px: float) -> float:
+    """Return the share of a mask within a distance of the true one; 1 where both are empty, 0 where one is."""
+    _same_shape(mask, truth)
+    if not (mask.any() and truth.any()):
+        return float(mask.any() == truth.any())
+    return float(np.mean(distance_to(truth)[mask] <= tolerance_px))
+
+
+def distance_to(mask: Mask) -> NDArray[np.float32]:
+    """Return the distance of every pixel to the nearest foreground pixel, in pixels; infinite without foreground."""
+    if not mask.any():
+        return np.full(mask.shape, np.inf, np.float32)
+    import edt
+
+    return np.asarray(edt.edt(~mask, black_border=False), np.float32)

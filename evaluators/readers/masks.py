@@ -1,4 +1,4 @@
-"""Read binary masks: background 0 and one foreground value, plane by plane."""
+"""Check that an image is a binary mask."""
 
 from __future__ import annotations
 
@@ -11,35 +11,64 @@ from evaluators.problems import Refusal
 from evaluators.readers.tiff import TiffImage, squeezed
 
 
-def read_mask(image: TiffImage) -> NDArray[np.bool_]:
-    """Decode an opened image as a mask without axes of length 1.
+def as_mask(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return foreground of a binary image: 0 is background, one other value foreground.
 
-    Any one value other than 0 is foreground (1, 255, also -1 of a signed type). Two of them are refused rather than
-    cut at 0: a map of grey values or probabilities would become nearly all foreground, and labels are not asked for.
+    A constant image is empty where it is 0 and all foreground otherwise. Labels, probabilities and masks whose
+    background is not 0 are refused: it is not known which pixels they mean.
 
     Raises
     ------
     Refusal
-        ``not_binary``, ``non_finite``, and what decoding raises.
+        ``unreadable``, ``non_finite`` or ``not_binary``.
+    """
+    if not values.size:
+        raise Refusal("unreadable", "is empty")
+    foreground, value = _foreground(values)
+    _check_constant(foreground, value)
+    return foreground
+
+
+def read_mask(image: TiffImage) -> NDArray[np.bool_]:
+    """Decode an opened image or volume as :func:`as_mask` does, plane by plane, without axes of length 1.
+
+    Raises
+    ------
+    Refusal
+        As :func:`as_mask`, and what decoding raises.
     """
     header = image.header
     mask = np.empty((header.planes, *header.plane_shape), bool)
-    foreground: Any = None
+    value: Any = None
     for index in range(header.planes):
-        plane = image.plane(index)
-        np.not_equal(plane, 0, out=mask[index])
-        values = plane if plane.dtype.kind == "b" else plane[mask[index]]
-        if not values.size or plane.dtype.kind == "b":
-            continue
-        if foreground is None:
-            foreground = values.flat[0]
-        if plane.dtype.kind == "f" and not np.isfinite(values).all():
-            raise Refusal("non_finite", "holds NaN or infinite values; a mask holds 0 and one other value")
-        if (values != foreground).any():
-            other = values[values != foreground].flat[0]
-            raise Refusal(
-                "not_binary",
-                f"holds {foreground}, {other} and perhaps more besides 0; a mask has one foreground value, and where to"
-                " cut grey values is not for the reader to guess",
-            )
+        mask[index], found = _foreground(image.plane(index))
+        if value is None:
+            value = found
+        elif found is not None and found != value:
+            raise Refusal("not_binary", f"holds {value} in one plane and {found} in another; expected 0 and 1")
+    _check_constant(mask, value)
     return mask.reshape(squeezed(mask.shape))
+
+
+def _foreground(values: NDArray[Any]) -> tuple[NDArray[np.bool_], Any]:
+    """Return the pixels that are not 0 and their one value, ``None`` where there are none."""
+    if values.dtype.kind == "b":
+        return np.asarray(values, bool), None
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise Refusal("non_finite", "holds NaN or infinite values; a mask holds 0 and 1")
+    foreground = np.asarray(values != 0)
+    if not foreground.any():
+        return foreground, None
+    first = values.flat[int(np.argmax(foreground))]
+    if (values[foreground] != first).any():
+        kind = "probabilities" if values.dtype.kind == "f" else "labels or grey values"
+        low, high = values.min(), values.max()
+        raise Refusal("not_binary", f"holds more than two values ({low} to {high}), like {kind}; expected 0 and 1")
+    if first < 0 and first != -1:  # -1 is what 255 and True become in a signed type
+        raise Refusal("not_binary", f"its foreground is {first}; expected 0 and 1")
+    return foreground, first
+
+
+def _check_constant(foreground: NDArray[np.bool_], value: Any) -> None:
+    if value is not None and value not in (1, -1, 255) and foreground.all():
+        raise Refusal("not_binary", f"holds nothing but {value}; expected 0 and 1")
