@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-MAX_DEPTH = 100
+MAX_DEPTH = 64
+MAX_PATH = 2048
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -52,40 +54,73 @@ def usage(
 ) -> tuple[int, int]:
     """Return allocated bytes and number of entries below ``folders``; links are counted, never followed.
 
-    Stops early at ``stop_bytes`` or ``stop_files``. A tree deeper than ``MAX_DEPTH`` counts as beyond any number of
-    files: nobody needs one, and walking it costs a descriptor a level. The agent may rename and replace what is walked
-    at any moment, so every step goes through the descriptor of the folder above.
+    Stops early at ``stop_bytes`` or ``stop_files``. A tree deeper than ``MAX_DEPTH`` or with paths longer than
+    ``MAX_PATH`` bytes counts as beyond any number of files: no analysis needs one, and other programs stumble over it.
     """
     total, count = 0, 0
+    beyond: list[str] = []
     for folder in folders:
-        stack: list[tuple[int, list[str]]] = []
-        try:
-            _enter(str(folder), None, stack)
-            while stack:
-                handle, names = stack[-1]
-                if not names:
-                    os.close(stack.pop()[0])
-                    continue
-                name = names.pop()
-                try:
-                    found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                except OSError:  # gone meanwhile
-                    continue
-                count += 1
-                total += found.st_blocks * 512
-                if total >= stop_bytes or count >= stop_files:
-                    return total, count
-                if stat.S_ISDIR(found.st_mode):
-                    if len(stack) >= MAX_DEPTH:
-                        return total, sys.maxsize
-                    _enter(name, handle, stack)
-        finally:
-            for handle, _ in stack:
-                os.close(handle)
-    return total, count
+        for _, _, found in _entries(folder, lambda _, name: beyond.append(name)):
+            count += 1
+            total += found.st_blocks * 512
+            if total >= stop_bytes or count >= stop_files or beyond:
+                return total, sys.maxsize if beyond else count
+    return total, sys.maxsize if beyond else count
 
 
-def _enter(name: str, above: int | None, stack: list[tuple[int, list[str]]]) -> None:
+def settle(folders: Iterable[Path]) -> None:
+    """Make what an agent left harmless and readable for us.
+
+    No setuid programs, no closed folders or files, and nothing beyond ``MAX_DEPTH`` and ``MAX_PATH``. Call it when
+    every process of the agent is dead.
+    """
+    for folder in folders:
+        folder.chmod(stat.S_IRWXU | stat.S_IMODE(folder.stat().st_mode) & 0o777)
+        for handle, name, found in _entries(folder, _remove):
+            mode = stat.S_IMODE(found.st_mode)
+            if stat.S_ISDIR(found.st_mode):
+                wanted = mode & ~(stat.S_ISUID | stat.S_ISGID) | stat.S_IRWXU
+            elif stat.S_ISREG(found.st_mode):
+                wanted = mode & ~(stat.S_ISUID | stat.S_ISGID) | stat.S_IRUSR | stat.S_IWUSR
+            else:
+                continue
+            if wanted != mode:
+                os.chmod(name, wanted, dir_fd=handle)
+
+
+def _entries(folder: Path, beyond: Callable[[int, str], None]) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Yield (handle of the folder that holds it, name, status) of everything below ``folder``, parents first.
+
+    The agent may rename and replace what is walked at any moment, so every step goes through the handle of the folder
+    above, and no link is followed. A folder beyond the bounds is not entered: ``beyond`` is called with it instead.
+    """
+    stack: list[tuple[int, list[str], int]] = []
+    try:
+        _enter(os.fspath(folder), None, 0, stack)
+        while stack:
+            handle, names, length = stack[-1]
+            if not names:
+                os.close(stack.pop()[0])
+                continue
+            name = names.pop()
+            try:
+                found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            except OSError:  # gone meanwhile
+                continue
+            length += 1 + len(os.fsencode(name))
+            folder_beyond = stat.S_ISDIR(found.st_mode) and (len(stack) >= MAX_DEPTH or length > MAX_PATH - 256)
+            if folder_beyond:
+                beyond(handle, name)
+                continue
+            yield handle, name, found
+            if stat.S_ISDIR(found.st_mode):
+                _enter(name, handle, length, stack)
+    finally:
+        for handle, _, _ in stack:
+            os.close(handle)
+
+
+def _enter(name: str, above: int | None, length: int, stack: list[tuple[int, list[str], int]]) -> None:
     """Open a folder and push its listing; one that its owner has closed is opened again, nothing may hide there."""
     try:
         try:
@@ -100,31 +135,13 @@ def _enter(name: str, above: int | None, stack: list[tuple[int, list[str]]]) -> 
     except OSError:  # gone meanwhile, no folder any more, or not ours
         return
     try:
-        stack.append((handle, os.listdir(handle)))  # noqa: PTH208
+        stack.append((handle, os.listdir(handle), length))  # noqa: PTH208
     except OSError:
         os.close(handle)
 
 
-def settle(folders: Iterable[Path]) -> None:
-    """Make what an agent left harmless and readable for us: no setuid programs, no closed folders or files.
-
-    Call it when every process of the agent is dead.
-    """
-    for folder in folders:
-        _open_up(folder)
-        for root, names, files in os.walk(folder):
-            for name in (*names, *files):
-                _open_up(Path(root, name))
-
-
-def _open_up(path: Path) -> None:
-    mode = path.lstat().st_mode
-    wanted = stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID)
-    if stat.S_ISDIR(mode):
-        wanted |= stat.S_IRWXU
-    elif stat.S_ISREG(mode):
-        wanted |= stat.S_IRUSR | stat.S_IWUSR
-    else:
-        return
-    if wanted != stat.S_IMODE(mode):
-        path.chmod(wanted)
+def _remove(handle: int, name: str) -> None:
+    """Delete a folder of any depth; Python's own ways end at its recursion limit or at the longest path."""
+    place = f"/proc/{os.getpid()}/fd/{handle}"
+    subprocess.run(["chmod", "-R", "u+rwX", "--", name], cwd=place, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(["rm", "-rf", "--", name], cwd=place, stderr=subprocess.DEVNULL, check=False)

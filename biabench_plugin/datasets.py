@@ -138,7 +138,7 @@ def demo_folder(task: TaskSpec, seed: int) -> Path:
     for path in (task.folder / "demo.py", *sorted(Path(__file__).resolve().parent.parent.glob("tasks/_*.py"))):
         if path.is_file():
             digest.update(path.read_bytes())
-    for package in ("numpy", "scipy", "scikit-image", "tifffile"):
+    for package in ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs"):
         digest.update(version(package).encode())
     root = cache_dir() / "demo"
     folder = root / digest.hexdigest()[:24]

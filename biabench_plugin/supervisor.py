@@ -141,7 +141,6 @@ def run(
         raise
     finally:
         run_.close()
-    settle(rooms.writable)
     return run_.result()
 
 
@@ -380,6 +379,7 @@ class _Run:
     def result(self) -> RunResult:
         """Return how it went; call it after everything is over."""
         self._meter.look()
+        settle(self._rooms.writable)
         code: int | None = None
         survivors, error = 0, None
         if failed := self._said(b"failed"):

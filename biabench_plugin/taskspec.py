@@ -109,7 +109,8 @@ class TaskSpec(_Model):
         """Marker names for ``pytest -m``: difficulty, dimension, modality and every subtask."""
         dimension = "three_d" if self.dimension == "3D" else "two_d"
         timelapse = ("timelapse",) if self.temporal == "time-lapse" else ()
-        return (self.difficulty, dimension, *timelapse, self.modality, *self.subtasks)
+        kinds = (self.difficulty.value, self.modality.value, *(subtask.value for subtask in self.subtasks))
+        return (dimension, *timelapse, *kinds)
 
     def body(self, level: str) -> str:
         """Return the instruction body of a level, ``brief`` or ``detailed``."""

@@ -69,7 +69,14 @@ class TrialFolder:
     def new_attempt(self) -> Attempt:
         """Make the folders of the next attempt; call it under :meth:`locked`."""
         numbers = [_attempt_number(path / FILE_NAME) for path in self.path.glob("attempt-*")]
+        for number in numbers:  # of sessions that were cut off: incomplete, and nothing scored it
+            remove_tree(self.work(number))
         return Attempt(self, max(numbers, default=0) + 1)
+
+    def work(self, number: int) -> Path:
+        """Return where the agent of an attempt works; the name gives nothing away."""
+        key = hashlib.sha256(f"{self.trial.id}:{number}".encode()).hexdigest()[:16]
+        return self.campaign / "work" / key
 
 
 def _attempt_number(record: Path) -> int:
@@ -84,9 +91,7 @@ class Attempt:
         self.campaign = folder.campaign
         self.path = folder.path / f"attempt-{number}"
         self.path.mkdir()
-        key = hashlib.sha256(f"{folder.trial.id}:{number}".encode()).hexdigest()[:16]
-        self.work = folder.campaign / "work" / key
-        remove_tree(self.work)  # of an attempt that was cut off; its output is incomplete and nothing scored it
+        self.work = folder.work(number)
         self.submission = self.path / "submission"
         self.rooms = Rooms(
             input=self.work / "input",

@@ -108,7 +108,7 @@ def _number(value: float | None) -> str:
 
 
 def _text(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, legacy_windows=False)
+    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, markup=False, highlight=False)
     console.print(table)
     stream = console.file
     assert isinstance(stream, io.StringIO)

@@ -192,7 +192,7 @@ def test_synthetic_agents_fix_the_scale(tmp_path: Path, run_pytest: Run, tiny: l
         assert found[f"{name}[brief-r1]"]["status"] == "no_deliverable"
     assert "1 passed" in done.out
     assert "2 failed" in done.out
-    for text in ("outcome score by task", "Demo data", str(done.campaign), "report/index.html"):
+    for text in ("outcome score by task", "replay[brief]", "Demo data", str(done.campaign), "report/index.html"):
         assert text in done.out
     summary = done.out.partition("= biabench =")[2].partition("campaign  ")[0].splitlines()[1:]
     assert max(map(len, summary)) <= 100
