@@ -291,14 +291,6 @@ def _thin_graph(points: Index) -> tuple[Index, Index]:
     return np.concatenate(tails), np.concatenate(heads)
 
 
-def near_share(mask: Mask, truth: Mask, tolerance_px: float) -> float:
-    """Return the share of a mask within a distance of the true one; 1 where both are empty, 0 where one is."""
-    _same_shape(mask, truth)
-    if not (mask.any() and truth.any()):
-        return float(mask.any() == truth.any())
-    return float(np.mean(distance_to(truth)[mask] <= tolerance_px))
-
-
 def distance_to(mask: Mask) -> NDArray[np.float32]:
     """Return the distance of every pixel to the nearest foreground pixel, in pixels; infinite without foreground."""
     if not mask.any():

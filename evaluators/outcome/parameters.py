@@ -360,8 +360,41 @@ class VesselSegmentation(Parameters):
         return {self.masks: Content.BINARY_IMAGE}
 
 
+class PhenotypeDynamics(Parameters):
+    """One table of cells over time, each with a place and a class.
+
+    Attributes
+    ----------
+    classes
+        Names of the classes.
+    synonyms
+        Other names of classes.
+    distance_px, strict_distance_px
+        Largest distance between a true cell and its partner, in pixels, in the outcome and in the strict score.
+    cells
+        The deliverable.
+    """
+
+    classes: tuple[str, ...] = Field(min_length=2)
+    synonyms: dict[str, str] = Field(default_factory=dict)
+    distance_px: float = Field(default=15.0, gt=0)
+    strict_distance_px: float = Field(default=8.0, gt=0)
+    cells: str = "cell_labels"
+
+    @model_validator(mode="after")
+    def _synonyms_name_classes(self) -> Self:
+        if unknown := sorted(set(self.synonyms.values()) - set(self.classes)):
+            raise ValueError(f"synonyms of unknown class {', '.join(unknown)}")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of cells."""
+        return {self.cells: Content.TABLE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "phenotype_dynamics": PhenotypeDynamics,
     "vessel_segmentation": VesselSegmentation,
     "filament_segmentation": FilamentSegmentation,
     "molecule_localization": MoleculeLocalization,

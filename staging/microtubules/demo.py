@@ -2,15 +2,15 @@
 
 Imaging model
 -------------
-State: stiff filaments grow in steps of half a pixel inside a cell that fills the middle of the image; part of them start
-at one or two organising centres, the rest anywhere. Their heading wanders as that of a semiflexible polymer does, and a
-filament that meets the cell's edge bends along it. They cross and run side by side. The truth of an image is the band
-of pixels whose centres lie within ``HALF_WIDTH_PX`` of any filament's axis.
+State: stiff filaments grow in steps of half a pixel inside a cell that fills the middle of the image; part of them
+start at one or two organising centres, the rest anywhere. Their heading wanders as that of a semiflexible polymer does,
+and a filament that meets the cell's edge bends along it. They cross and run side by side. The truth of an image is the
+band of pixels whose centres lie within ``HALF_WIDTH_PX`` of any filament's axis.
 
 Light: a filament is brightest in its middle and falls to a small share of that at both ends; filaments differ in
-brightness and labelling is patchy. Free tubulin fills the cell with an uneven haze, aggregates lie about as bright specks.
-Then uneven illumination, a Gaussian point spread (confocal, 1.4 NA, 520 nm, pixels of 60 nm), Poisson noise, read noise, 8
-bits.
+brightness and labelling is patchy. Free tubulin fills the cell with an uneven haze, aggregates lie about as bright
+specks. Then uneven illumination, a Gaussian point spread (confocal, 1.4 NA, 520 nm, pixels of 60 nm), Poisson noise,
+read noise, 8 bits.
 """
 
 from __future__ import annotations
