@@ -71,6 +71,17 @@ def common_language_effect(first: ArrayLike, second: ArrayLike) -> float:
     return float((np.sum(a[:, None] > b) + 0.5 * np.sum(a[:, None] == b)) / (len(a) * len(b)))
 
 
+def effect_agreement(true_first: ArrayLike, true_second: ArrayLike, first: ArrayLike, second: ArrayLike) -> float:
+    """Return how well the difference of two groups is recovered: ``1 - 2 |A - A'|``, at least 0.
+
+    A and A' are the common-language effects of the true and the measured groups. A difference that is lost or reversed
+    gives 0 where the true one was complete. Missing (``NaN``) measurements lie where the agreement is least.
+    """
+    true = common_language_effect(true_first, true_second)
+    ends = ((_filled(first, sign * np.inf), _filled(second, -sign * np.inf)) for sign in (-1.0, 1.0))
+    return max(0.0, 1.0 - 2.0 * max(abs(common_language_effect(*end) - true) for end in ends))
+
+
 def concordance_within(reference: Sequence[ArrayLike], measured: Sequence[ArrayLike]) -> float:
     """Return how well the order of objects within their groups is found, weighted by how far they lie apart.
 

@@ -7,9 +7,10 @@ there are, and to which condition each belongs, is read from the input. An image
 as the least favourable value, except that an image whose file is the same, byte for byte, as another's takes that
 one's value.
 
-*Strict* needs the true value of each image, which only simulated data have: harmonic mean of the concordance of images
-within their condition, above chance, and of the closeness to the true values. Measurements that are invented from the
-expected pattern, constants, and few rows have no concordance.
+*Strict* needs the true value of each image, which only simulated data have: harmonic mean of the concordance of
+images within their condition, above chance, of the closeness to the true values, and of the agreement of the
+differences between conditions. Measurements that are invented from the expected pattern, constants, and few rows have
+no concordance.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from evaluators.metrics.group_patterns import (
     closeness,
     common_language_effect,
     concordance_within,
+    effect_agreement,
     worst_median_gap,
     worst_rank_sum_p,
 )
@@ -331,10 +333,16 @@ def _strict_parts(
     values: Mapping[Image, float],
     parameters: ConditionPattern,
 ) -> dict[str, float]:
-    own = {name: [image for image in images if image[0] == name] for name in parameters.conditions}
-    true_groups = [np.array([true_values[image] for image in group]) for group in own.values()]
-    groups = [np.array([values[image] for image in group]) for group in own.values()]
+    def grouped(source: Mapping[Image, float]) -> dict[str, Values]:
+        return {name: np.array([source[one] for one in images if one[0] == name]) for name in parameters.conditions}
+
+    true, own = grouped(true_values), grouped(values)
+    pairs = {comparison.pair for comparison in parameters.comparisons}
+    pairs |= {(one.lower, one.higher) for one in parameters.orderings}
+    effects = [effect_agreement(true[first], true[second], own[first], own[second]) for first, second in sorted(pairs)]
+    every_true, every = (np.concatenate(list(groups.values())) for groups in (true, own))
     return {
-        "images": above_chance(concordance_within(true_groups, groups), CHANCE_CONCORDANCE),
-        "closeness": closeness(np.concatenate(true_groups), np.concatenate(groups), parameters.closeness_scale),
+        "images": above_chance(concordance_within(list(true.values()), list(own.values())), CHANCE_CONCORDANCE),
+        "closeness": closeness(every_true, every, parameters.closeness_scale),
+        "effects": float(np.mean(effects)),
     }

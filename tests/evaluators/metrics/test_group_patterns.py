@@ -14,6 +14,7 @@ from evaluators.metrics.group_patterns import (
     closeness,
     common_language_effect,
     concordance_within,
+    effect_agreement,
     rank_sum_p,
     worst_median_gap,
     worst_rank_sum_p,
@@ -66,6 +67,15 @@ def test_median_gap():
 def test_common_language_effect_counts_ties_half():
     assert common_language_effect([2.0, 3.0], [1.0, 2.0]) == pytest.approx(3.5 / 4)
     assert common_language_effect([], [1.0]) == 0.5
+
+
+def test_effect_agreement_sees_lost_and_reversed_differences():
+    low, high = [0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]
+    assert effect_agreement(high, low, [9.0, 8.0, 7.0, 6.0], [1.0, 2.0, 3.0, 4.0]) == 1.0
+    assert effect_agreement(high, low, low, high) == 0.0
+    assert effect_agreement(high, low, low, low) == 0.0
+    assert effect_agreement(low, low, low, high) == 0.0
+    assert effect_agreement(high, low, [*high[:3], NAN], low) == pytest.approx(0.5)  # a quarter of the pairs is lost
 
 
 def test_concordance_looks_at_order_within_groups_only():
