@@ -63,7 +63,7 @@ class Limits:
     grace_seconds: float = 10.0
     output_bytes: int = 50 * GIB
     log_bytes: int = GIB // 4
-    output_files: int = 1_000_000
+    output_files: int = 300_000
 
     def __post_init__(self) -> None:
         for name in ("budget_seconds", "output_bytes", "log_bytes", "output_files"):
