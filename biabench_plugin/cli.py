@@ -85,7 +85,7 @@ def list_tasks(
                 f"{task.input_size_mb:g}",
                 ", ".join(deliverable.id for deliverable in task.deliverables),
             )
-    Console(width=None if sys.stdout.isatty() else 140, markup=False).print(table)
+    Console(width=None if sys.stdout.isatty() else 200, markup=False).print(table)
 
 
 @app.command()

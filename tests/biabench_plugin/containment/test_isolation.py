@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -413,16 +414,14 @@ print(json.dumps([inside.reason, out, result.exit_code, result.survivors_killed]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the whole suite runs as an ordinary user already")
-def test_works_for_an_ordinary_user(boxed: Containment, tmp_path: Path) -> None:
+def test_works_for_an_ordinary_user(boxed: Containment) -> None:
     if not (ROOT.stat().st_mode & 0o005 == 0o005 and Path("/usr/bin/python3").exists()):
         pytest.skip("an ordinary user cannot read the project here")
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.name.startswith("pytest-"):
-            folder.chmod(0o755)
-    tmp_path.chmod(0o777)
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_USER, str(ROOT), str(tmp_path / "work")], capture_output=True, text=True, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:  # not tmp_path, whose parents are closed to others
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_USER, str(ROOT), f"{folder}/work"], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
     reason, out, code, survivors = json.loads(done.stdout)
     if reason is not None:
