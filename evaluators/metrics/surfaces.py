@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,8 +35,25 @@ def dilated(mask: Mask, steps: int = 1) -> Mask:
     return result
 
 
-def surface_dice(truth: Mask, predicted: Mask, *, tolerance_px: int = 1) -> float:
-    """Return the share of both surfaces that lies within a tolerance of the other one.
+@dataclass(frozen=True)
+class SurfaceScores:
+    """Agreement of two surfaces within a tolerance.
+
+    Attributes
+    ----------
+    dice
+        Share of both surfaces that lies within the tolerance of the other one.
+    chance
+        What it would be if the two had nothing to do with each other: the share of the image near each surface takes
+        the place of the share of the other surface.
+    """
+
+    dice: float
+    chance: float
+
+
+def surface_scores(truth: Mask, predicted: Mask, *, tolerance_px: int = 1) -> SurfaceScores:
+    """Compare two surfaces within a tolerance.
 
     The surface Dice of Nikolov et al. (*J. Med. Internet Res.* 23:e26151, 2021), counted in surface pixels, with a
     distance in steps over faces, edges and corners. A tube that is drawn one pixel too thick or too thin counts as
@@ -49,8 +68,8 @@ def surface_dice(truth: Mask, predicted: Mask, *, tolerance_px: int = 1) -> floa
 
     Returns
     -------
-    float
-        1 if both masks are empty or both fill the image, 0 if one of the surfaces does not exist.
+    SurfaceScores
+        Dice is 1 if the masks are the same, 0 if one of two different masks has no surface.
 
     Examples
     --------
@@ -58,7 +77,7 @@ def surface_dice(truth: Mask, predicted: Mask, *, tolerance_px: int = 1) -> floa
     >>> truth[2:7, 2:7] = True
     >>> smaller = np.zeros((9, 9), bool)
     >>> smaller[3:6, 3:6] = True
-    >>> surface_dice(truth, smaller), surface_dice(truth, smaller, tolerance_px=0)
+    >>> surface_scores(truth, smaller).dice, surface_scores(truth, smaller, tolerance_px=0).dice
     (1.0, 0.0)
     """
     if truth.shape != predicted.shape:
@@ -66,10 +85,12 @@ def surface_dice(truth: Mask, predicted: Mask, *, tolerance_px: int = 1) -> floa
     true_surface, predicted_surface = surface(truth), surface(predicted)
     true_count, predicted_count = np.count_nonzero(true_surface), np.count_nonzero(predicted_surface)
     if not true_count or not predicted_count:
-        return float(np.array_equal(truth, predicted))
-    near = np.count_nonzero(true_surface & dilated(predicted_surface, tolerance_px))
-    near += np.count_nonzero(predicted_surface & dilated(true_surface, tolerance_px))
-    return float(near / (true_count + predicted_count))
+        return SurfaceScores(float(np.array_equal(truth, predicted)), 0.0)
+    near_predicted, near_true = dilated(predicted_surface, tolerance_px), dilated(true_surface, tolerance_px)
+    total = true_count + predicted_count
+    right = np.count_nonzero(true_surface & near_predicted) + np.count_nonzero(predicted_surface & near_true)
+    guess = true_count * np.count_nonzero(near_predicted) + predicted_count * np.count_nonzero(near_true)
+    return SurfaceScores(float(right / total), float(guess / (total * truth.size)))
 
 
 def holds_block(mask: Mask, edge: int) -> bool:

@@ -1,8 +1,8 @@
 """Vessel segmentation: one binary volume per input volume, and optionally a table that describes each network.
 
 *Outcome* (published): mean over volumes of the Dice coefficient. *Strict*: mean over volumes of the harmonic mean of
-the centreline Dice above chance, the surface Dice at one voxel, and the continuity along the true branches. Dice is
-decided by where thin vessels' walls are drawn, and sees neither missing capillaries nor broken ones.
+the centreline Dice and the surface Dice at one voxel, both above chance, and the continuity along the true branches.
+Dice is decided by where thin vessels' walls are drawn, and sees neither missing capillaries nor broken ones.
 
 A volume that is missing, ambiguous, unreadable, of another shape, or no mask scores 0 in every measure and stays in all
 means. Two empty masks agree.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from evaluators.metrics.points import above_chance
 from evaluators.metrics.skeletons import centreline_length, centreline_scores, continuity, skeletonise
-from evaluators.metrics.surfaces import holds_block, surface_dice
+from evaluators.metrics.surfaces import holds_block, surface_scores
 from evaluators.model import Deliverable, OutcomeScore
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
 from evaluators.outcome.files import deliverable_path
@@ -142,7 +142,8 @@ def _score_volume(stem: str, truth: Mask, pairing: Pairing, parameters: VesselSe
     volume.predicted_pieces = _pieces(predicted)
     if volume.scores["dice"] < HINT_BELOW and (hint := _orientation(truth, predicted, volume.scores["dice"])):
         volume.refusals.append(Refusal("orientation", hint))
-    volume.scores["surface_dice"] = surface_dice(truth, predicted)
+    surfaces = surface_scores(truth, predicted)
+    volume.scores["surface_dice"] = surfaces.dice
     if reason := _no_network(predicted, volume):
         volume.refusals.append(Refusal("no_network", reason))
         return volume
@@ -157,7 +158,11 @@ def _score_volume(stem: str, truth: Mask, pairing: Pairing, parameters: VesselSe
     fraction = volume.true_fraction
     chance = 2.0 * fraction / (1.0 + fraction)  # of a centreline everywhere: all of the true one, a share that is right
     volume.scores["strict"] = harmonic_mean(
-        [above_chance(along.dice, chance), volume.scores["surface_dice"], volume.scores["continuity"]]
+        [
+            above_chance(along.dice, chance),
+            above_chance(surfaces.dice, surfaces.chance),
+            volume.scores["continuity"],
+        ]
     )
     return volume
 

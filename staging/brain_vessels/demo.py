@@ -31,7 +31,7 @@ SHAPE = (101, 100, 100)
 SPACING = (2.0, 0.975, 0.975)  # um per voxel along z, y, x
 EXTENT = tuple((n - 1) * step for n, step in zip(SHAPE, SPACING, strict=True))
 STEP_UM = 3.0  # length of one painted piece
-CELLS_UM = 52.0  # mean distance of the points behind the foam
+CELLS_UM = 72.0  # mean distance of the points behind the foam
 
 
 def _foam(rng: np.random.Generator) -> tuple[Array, list[tuple[int, int]]]:
