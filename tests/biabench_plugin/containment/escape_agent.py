@@ -219,7 +219,7 @@ def names_in_instruction_paths(target):
 
 @attempt
 def host_processes(target):
-    return [text for text in proc_files("cmdline") if "pytest" in text] or None
+    return [text for text in proc_files("cmdline") if text == target["controller_command"]] or None
 
 
 @attempt
@@ -294,7 +294,7 @@ def socket_by_path(target):
 def signal_to_the_harness(target):
     os.kill(target["controller"], 0)
     text = read(f"/proc/{target['controller']}/cmdline")
-    return text if "pytest" in text else None
+    return text if text == target["controller_command"] else None
 
 
 @attempt

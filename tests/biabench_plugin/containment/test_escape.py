@@ -119,6 +119,7 @@ def _world(folder: Path, containment: Containment, new_rooms: Callable[[Path], R
         "abstract": f"biabench-{secrets.token_hex(8)}",
         "socket": str(folder / "host_tmp" / "s"),
         "controller": os.getpid(),
+        "controller_command": Path("/proc/self/cmdline").read_text(),
         "writes": [
             str(truth),
             str(record),
