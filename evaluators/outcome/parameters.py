@@ -392,6 +392,35 @@ class PhenotypeDynamics(Parameters):
         return {self.cells: Content.TABLE}
 
 
+class OnsetDistribution(Parameters):
+    """A table of events with a normalised onset each, by condition.
+
+    Attributes
+    ----------
+    table
+        The deliverable.
+    conditions
+        Name of each condition and further spellings; case and punctuation never matter.
+    truth_column
+        Header of the values in the reference table, whose conditions stand side by side.
+    distance_px, frames
+        How far in place and time a submitted event may lie from a true one, in the strict score.
+    onset_scale
+        Error of an event's normalised onset that counts as all wrong, in the strict score.
+    """
+
+    table: str
+    conditions: dict[str, tuple[str, ...]] = Field(min_length=1)
+    truth_column: str = "Start normalized"
+    distance_px: float = Field(default=5.0, gt=0)
+    frames: int = Field(default=2, ge=0)
+    onset_scale: float = Field(default=0.3, gt=0)
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of events."""
+        return {self.table: Content.TABLE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
     "phenotype_dynamics": PhenotypeDynamics,
@@ -403,6 +432,7 @@ PARAMETERS: dict[str, type[Parameters]] = {
     "cell_tracking": CellTracking,
     "dose_response": DoseResponse,
     "condition_pattern": ConditionPattern,
+    "onset_distribution": OnsetDistribution,
 }
 
 
