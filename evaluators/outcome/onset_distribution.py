@@ -43,7 +43,6 @@ CONDITION, ONSET = "condition", "start_normalized"
 LOCATION = ("frame", "y", "x")
 CHANCE_F1 = 0.1  # events set at random on replication foci in S phase stay below
 _SUFFIX = r"(?:(?:cell|nucleus|nuc|rep|replicate|movie|track|roi|pos|fov|event|c|n|r)?[0-9]+)*"
-_MATCHED_AT_ONCE = 2_000_000  # pairs of events that are compared in one go
 
 Values = NDArray[np.float64]
 
@@ -321,20 +320,14 @@ def _matched(true: Events, found: Events, parameters: OnsetDistribution) -> floa
     """Return the sum over optimally matched events of the closeness of their onsets, 0 to 1 each."""
     if found.places is None or true.places is None or not len(found.onsets) or not len(true.onsets):
         return 0.0
+    if 2 * len(true.onsets) <= CHANCE_F1 * (len(true.onsets) + len(found.onsets)):
+        return 0.0  # so many events that even a full match is no better than chance
     tolerance = np.array([parameters.frames + 0.5, parameters.distance_px, parameters.distance_px])
     order = np.lexsort((found.onsets, *found.places.T))
-    rows, columns, costs, closeness = [], [], [], []
-    step = max(1, _MATCHED_AT_ONCE // len(true.onsets))
-    for start in range(0, len(order), step):
-        part = order[start : start + step]
-        apart = (found.places[part][None] - true.places[:, None]) / tolerance
-        near = (np.abs(apart[..., 0]) <= 1.0) & (np.hypot(apart[..., 1], apart[..., 2]) <= 1.0)
-        row, column = np.nonzero(near)
-        rows.append(row)
-        columns.append(column + start)
-        costs.append(np.sum(apart[row, column] ** 2, axis=1))
-        error = np.abs(found.onsets[part][column] - true.onsets[row]) / parameters.onset_scale
-        closeness.append(np.maximum(0.0, 1.0 - error))
-    pairs = [np.concatenate(parts) for parts in (rows, columns)]
-    chosen = assign(pairs[0].astype(np.int64), pairs[1].astype(np.int64), np.concatenate(costs))
-    return float(np.concatenate(closeness)[chosen].sum())
+    apart = (found.places[order][None] - true.places[:, None]) / tolerance
+    near = (np.abs(apart[..., 0]) <= 1.0) & (np.hypot(apart[..., 1], apart[..., 2]) <= 1.0)
+    row, column = np.nonzero(near)
+    costs = np.sum(apart[row, column] ** 2, axis=1)
+    chosen = assign(row.astype(np.int64), column.astype(np.int64), costs)
+    error = np.abs(found.onsets[order][column] - true.onsets[row]) / parameters.onset_scale
+    return float(np.maximum(0.0, 1.0 - error)[chosen].sum())

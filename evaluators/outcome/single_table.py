@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evaluators.problems import Refusal
 from evaluators.readers.tables import TextTable, check_columns, read_texts
-from evaluators.submission import Submission, SubmittedFile
+from evaluators.submission import EXTENSIONS, Submission, SubmittedFile
 
 _MAX_LOOKED_AT = 32
 
@@ -53,9 +53,9 @@ def read_single_table(
 ) -> Rows | None:
     """Read the table of a deliverable; name what is wrong and return ``None`` where there is none to score.
 
-    Among several files that have the columns, the one whose name adds nothing to the pattern wins, then the shallowest.
-    Files of equal rank are taken together as parts of one table where the evaluator can tell rows apart
-    (``mergeable``); otherwise they are ambiguous, and none is scored.
+    Among several files that have the columns, the one whose name is the pattern or the deliverable's id and nothing
+    more wins, then the shallowest. Files of equal rank are taken together as parts of one table where the evaluator
+    can tell rows apart (``mergeable``); otherwise they are ambiguous, and none is scored.
 
     Parameters
     ----------
@@ -75,6 +75,7 @@ def read_single_table(
             submission.missing(deliverable_id)
         return None
     plain = {pattern.rsplit("/", 1)[-1].replace("*", "").lower() for pattern in deliverable.patterns}
+    plain |= {f"{deliverable_id}{suffix}" for suffix in EXTENSIONS[deliverable.content]}
     ranked = sorted(candidates, key=lambda file: (file.name.lower() not in plain, file.depth))
     chosen: list[SubmittedFile] = []
     refused: list[tuple[SubmittedFile, Refusal]] = []
