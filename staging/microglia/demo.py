@@ -169,7 +169,7 @@ def _phase(cells: list[Cell], places: Array, frame: int) -> Array:
 def _contrast(phase: Array) -> Array:
     """Phase contrast: relative change of the light."""
     halo = np.minimum(phase, 2.2)
-    return -0.34 * np.sin(phase) + 0.26 * blur(halo, 4.5) + 0.16 * wide_blur(halo, 11.0)
+    return -0.38 * np.sin(phase) + 0.22 * blur(halo, 4.5) + 0.15 * wide_blur(halo, 11.0)
 
 
 def make(destination: Path, seed: int) -> None:
