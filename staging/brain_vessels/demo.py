@@ -124,9 +124,9 @@ def _tissue(rng: np.random.Generator) -> Array:
     glow = haze(SHAPE, rng, 130.0, 60.0, 0.25) * (1.0 - 0.28 / (1.0 + np.exp(-6.0 * (bundles - 0.7))))
     glow *= np.clip(1.0 + 0.12 * smooth_field(SHAPE, (2.0, 2.5, 2.5), rng), 0.3, 2.0)
     cells = rng.uniform((0.0, 0.0, 0.0), np.array(SHAPE) - 1.0, (45, 3))
-    glow += render_points(SHAPE, cells, rng.uniform(6e3, 2.2e4, len(cells)), (1.7, 3.2, 3.2))
+    glow += render_points(SHAPE, cells, rng.uniform(1e4, 5.5e4, len(cells)), (1.7, 3.2, 3.2))
     clumps = rng.uniform((0.0, 0.0, 0.0), np.array(SHAPE) - 1.0, (12, 3))
-    glow += render_points(SHAPE, clumps, rng.lognormal(math.log(4000.0), 0.6, len(clumps)), (0.5, 0.8, 0.8))
+    glow += render_points(SHAPE, clumps, rng.lognormal(math.log(9000.0), 0.6, len(clumps)), (0.5, 0.8, 0.8))
     return glow
 
 
@@ -143,7 +143,7 @@ def _expose(tubes: Tubes, rng: np.random.Generator) -> NDArray[np.unsignedintege
     to_the_side = np.clip((x - waist) ** 2, 0.0, 1.0)
     photons = thin + (thick - thin) * to_the_side
     stripes = 1.0 + 0.06 * smooth_field((SHAPE[0], SHAPE[1]), (1.2, 2.5), rng)[:, :, None]
-    lost = np.exp(-rng.uniform(0.1, 0.35) * (x + 1.0))
+    lost = np.exp(-rng.uniform(0.15, 0.35) * (x + 1.0))
     photons *= stripes * lost * (1.0 + 0.08 * smooth_field((SHAPE[0],), 12.0, rng)[:, None, None])
     return Camera(gain=2.2, offset=100.0, read_noise_e=2.0, bits=16, efficiency=0.7).expose(photons, rng)
 
