@@ -28,10 +28,12 @@ class Signature:
 
 PIPELINES: dict[str, Signature] = {
     "bacteria_tracking": Signature(frozenset({"segmentation_masks", "tracking_lineage"})),
+    "microtubules": Signature(frozenset({"segmentation_masks"}), ("microtubule", "filament")),
     "dna_paint": Signature(frozenset({"localization_list"})),
     "cell_counting": Signature(frozenset({"centroids_per_image"})),
     "hela_segmentation": Signature(frozenset({"nuclei_masks", "cytoplasm_masks"})),
     "microglia": Signature(frozenset({"cell_labels"})),
+    "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),
     "histology_nuclei": Signature(frozenset({"segmentation_masks"}), ("hematoxylin", "haematoxylin", "eosin", "h&e")),
 }
 

@@ -10,12 +10,16 @@ import heapq
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import edt
 import numpy as np
 import numpy.typing as npt
+import tifffile
 from scipy import ndimage as ndi
 from skimage.segmentation import watershed
+
+from ._io import pixel_size_um
 
 Volume = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -26,6 +30,24 @@ _CORNERS = np.ones((3, 3, 3), dtype=bool)
 _SIZE = re.compile(
     r"([0-9]+(?:\.[0-9]+)?)\s*(?:µm|μm|um)\s+(?:in|along)\s+((?:[xyz]\s*(?:,|and|or)?\s*)+)(?![a-z])", re.IGNORECASE
 )
+
+
+def find_voxel_size(path: Path, instruction: str) -> tuple[Spacing, str]:
+    """Return the voxel size (z, y, x) in µm and where it was found: the file's metadata, else the instruction.
+
+    Without either, voxels are taken to be cubes of 1 µm, and the source says so.
+    """
+    plane = pixel_size_um(path)
+    with tifffile.TiffFile(path) as file:
+        step = (file.imagej_metadata or {}).get("spacing")
+        if file.ome_metadata and (found := re.search(r'PhysicalSizeZ="([0-9.eE+-]+)"', file.ome_metadata)):
+            step = float(found[1])
+    if plane is not None and step:
+        return (float(step), plane, plane), "the file's metadata"
+    stated = voxel_size(instruction)
+    if stated is not None:
+        return stated, "the instruction (the files state none)"
+    return (1.0, 1.0, 1.0), "nowhere: cubes of unit size are assumed"
 
 
 def voxel_size(instruction: str) -> Spacing | None:
@@ -156,7 +178,7 @@ def deep_basins(depth: Volume, least: float, height: float) -> tuple[Labels, npt
     tops, count = ndi.label((depth == ndi.maximum_filter(depth, 3)) & (depth > least), structure=_CORNERS)
     if count == 0:
         return np.zeros(depth.shape, np.int32), np.zeros(1)
-    basins = watershed(-depth, tops)  # type: ignore[no-untyped-call]
+    basins = watershed(-depth, tops)
     summits = np.zeros(count + 1)
     summits[1:] = ndi.maximum(depth, tops, np.arange(1, count + 1))
     faces = faces_between(basins, -depth)
