@@ -34,7 +34,10 @@ PIPELINES: dict[str, Signature] = {
     "hela_segmentation": Signature(frozenset({"nuclei_masks", "cytoplasm_masks"})),
     "microglia": Signature(frozenset({"cell_labels"})),
     "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),
+    "golgi_colocalization": Signature(frozenset({"per_cell_coefficients"})),
     "histology_nuclei": Signature(frozenset({"segmentation_masks"}), ("hematoxylin", "haematoxylin", "eosin", "h&e")),
+    "nfkb_translocation": Signature(frozenset({"per_well_summary"})),
+    "repair_foci": Signature(frozenset({"coloc_results"})),
 }
 
 

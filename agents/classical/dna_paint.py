@@ -67,7 +67,7 @@ class Spots:
         return Spots(*(part[rows] for part in vars(self).values()))
 
 
-# --- background and noise -------------------------------------------------------------------------------------------
+# --- background and noise ---
 
 
 def flattened(movie: npt.NDArray[np.generic]) -> tuple[Movie, Movie]:
@@ -142,7 +142,7 @@ def noise_model(residual: Movie, background: Movie) -> tuple[float, float]:
     return float(slope), float(intercept)
 
 
-# --- fits -------------------------------------------------------------------------------------------------------------
+# --- fits ---
 
 
 def _profile(place: Array, width: Array) -> tuple[Array, Array, Array]:
@@ -216,7 +216,7 @@ def _normal_equations(boxes: Array, weights: Array, fits: Array, used: int) -> t
     return (flat * rest**2).sum(axis=1), (weighted @ rest[..., None])[..., 0], weighted @ jacobian
 
 
-# --- detection ------------------------------------------------------------------------------------------------------
+# --- detection ---
 
 
 class Localiser:
@@ -383,7 +383,7 @@ def _alone(places: Index, row: int) -> bool:
     return int(near.sum()) == 1
 
 
-# --- the task ---------------------------------------------------------------------------------------------------------
+# --- the task ---
 
 
 CORNER = 0.5  # of the first pixel's centre, where positions count from the outer corner of the image
