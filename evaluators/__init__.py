@@ -1,7 +1,5 @@
 """Score what an agent left against the reference data of its task. Knows no agent and no pytest.
 
->>> from evaluators import evaluate_bounded  # doctest: +SKIP
-
 Importing this package is cheap: what needs NumPy is loaded with the first score.
 """
 

@@ -105,13 +105,13 @@ class TiffImage:
                     raise Refusal("unreadable", "holds no image")
                 first = self._page(self._pages[0])
                 self._virtual = _virtual_planes(first, size) if directories == 1 else 1
-            self._size = size
-            self._check(first)
+                self._size = size
+                self._check(first)
+                planes = self._virtual if self._virtual > 1 else len(self._pages)
+                self.header = TiffHeader(planes, tuple(first.shape), np.dtype(first.dtype))
         except BaseException:
             handle.close()
             raise
-        planes = self._virtual if self._virtual > 1 else len(self._pages)
-        self.header = TiffHeader(planes, tuple(first.shape), np.dtype(first.dtype))
 
     def __enter__(self) -> Self:
         return self
@@ -177,31 +177,33 @@ class TiffImage:
         with _parsing():
             photometric = getattr(page.photometric, "name", "unknown")
             compression = getattr(page.compression, "name", str(page.compression))
-            dtype, shape = page.dtype, tuple(page.shape)
+            dtype, shape = page.dtype, tuple(int(length) for length in page.shape)
             samples = int(page.samplesperpixel)
             offsets, counts = tuple(page.dataoffsets), tuple(page.databytecounts)
             decoded = int(np.prod(page.chunks, dtype=object)) * len(offsets)
-        if photometric in _COLOUR or samples != 1:
-            raise Refusal("colour", f"is a colour image ({samples} samples per pixel); expected one channel")
-        if compression not in _LOSSLESS:
-            raise Refusal(
-                "unsupported_compression", f"compression {compression} is not taken; use deflate, LZW, ZSTD or none"
-            )
-        if dtype is None or np.dtype(dtype).kind not in "uifb":
-            raise Refusal("wrong_dtype", f"pixels of type {dtype} are not taken")
-        pixels = int(np.prod(shape, dtype=object)) if shape else 0
-        if pixels == 0 or not offsets:
-            raise Refusal("unreadable", f"declares an empty image of shape {shape}")
-        if pixels * np.dtype(dtype).itemsize > MAX_PLANE_BYTES:
-            raise Refusal("too_large", f"declares a plane of {shape} {dtype}, more than {MAX_PLANE_BYTES >> 30} GiB")
-        item = np.dtype(dtype).itemsize
-        if decoded * item > 4 * pixels * item + _SPARE_BYTES:
-            raise Refusal("too_large", f"its strips or tiles hold {decoded} pixels for a plane of {pixels}")
-        if len(offsets) != len(counts) or min(counts) <= 0:
-            raise Refusal("truncated", "declares image data without bytes")
-        end = max(offset + count for offset, count in zip(offsets, counts, strict=True))
-        if end > self._size:
-            raise Refusal("truncated", f"image data end at byte {end}, the file at byte {self._size}")
+            if photometric in _COLOUR or samples != 1:
+                raise Refusal("colour", f"is a colour image ({samples} samples per pixel); expected one channel")
+            if compression not in _LOSSLESS:
+                raise Refusal(
+                    "unsupported_compression", f"compression {compression} is not taken; use deflate, LZW, ZSTD or none"
+                )
+            if dtype is None or np.dtype(dtype).kind not in "uifb":
+                raise Refusal("wrong_dtype", f"pixels of type {dtype} are not taken")
+            pixels = int(np.prod(shape, dtype=object)) if shape else 0
+            if pixels == 0 or not offsets:
+                raise Refusal("unreadable", f"declares an empty image of shape {shape}")
+            if pixels * np.dtype(dtype).itemsize > MAX_PLANE_BYTES:
+                raise Refusal(
+                    "too_large", f"declares a plane of {shape} {dtype}, more than {MAX_PLANE_BYTES >> 30} GiB"
+                )
+            item = np.dtype(dtype).itemsize
+            if decoded * item > 4 * pixels * item + _SPARE_BYTES:
+                raise Refusal("too_large", f"its strips or tiles hold {decoded} pixels for a plane of {pixels}")
+            if len(offsets) != len(counts) or min(counts) <= 0:
+                raise Refusal("truncated", "declares image data without bytes")
+            end = max(offset + count for offset, count in zip(offsets, counts, strict=True))
+            if end > self._size:
+                raise Refusal("truncated", f"image data end at byte {end}, the file at byte {self._size}")
 
 
 def as_labels(values: NDArray[Any]) -> NDArray[np.integer]:

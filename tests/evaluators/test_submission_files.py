@@ -213,6 +213,22 @@ def test_delivered_needs_one_conforming_required_file(tmp_path: Path, write: Wri
     assert is_delivered(asked, tmp_path)
 
 
+def test_delivered_is_told_from_headers_alone(tmp_path: Path, write: Write) -> None:
+    """Published: the whole stack was loaded to look at it, several gigabytes of it."""
+    data = bytearray(write(tmp_path / "1_nuclei.tif", np.ones((64, 64), np.uint16), compression="zlib").read_bytes())
+    data[data.index(b"\x78\x9c") :] = b"\xff" * (len(data) - data.index(b"\x78\x9c"))
+    write(tmp_path / "1_nuclei.tif", bytes(data))
+    assert is_delivered([NUCLEI], tmp_path)
+
+
+@pytest.mark.parametrize("place", ["raw/input", "evaluation", "supporting", "nuclei"])
+def test_where_the_folder_lies_does_not_matter(place: str, tmp_path: Path, write: Write) -> None:
+    """Published: folders named raw or input anywhere above the submission changed the score."""
+    write(tmp_path / place / "nuclei_masks" / "1.tif", b"x")
+    write(tmp_path / place / "1.tif", b"x")
+    assert names(Submission(tmp_path / place, [NUCLEI]), NUCLEI) == ["nuclei_masks/1.tif"]
+
+
 @pytest.mark.parametrize(
     ("name", "stem"),
     [("00_RES.ome.tif", "00_RES"), ("x.OME.TIFF", "x"), ("day1.5.csv", "day1.5"), ("plain", "plain"), ("a.tif", "a")],

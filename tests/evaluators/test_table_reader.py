@@ -39,11 +39,12 @@ def refusal(content: str | bytes) -> Refusal:
         " x , y \n 1.5 , 2 \n3,4\n",
         '"X","Y"\n"1.5","2"\n"3","4"\n',
         "id,Y,X,score\n1,2,1.5,0.9\n2,4,3,0.8\n",
+        "col,row,X,Y\n9,9,1.5,2\n9,9,3,4\n",
         "\n\nX,Y\n\n1.5,2\n\n3,4\n,\n",
         "X,Y\r1.5,2\r3,4\r",
         "X,Y\n+1.5,2e0\n3.,.4e1\n",
     ],
-    ids="plain bom utf16 semicolon decimal_comma tab blanks quotes further_columns empty_lines mac exponents".split(),  # noqa: SIM905
+    ids="plain bom utf16 semicolon decimal_comma tab blanks quotes further other_axes empty mac exponents".split(),  # noqa: SIM905
 )
 def test_what_people_write_reads_alike(content: str | bytes) -> None:
     table = read(content)
