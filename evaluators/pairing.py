@@ -8,7 +8,8 @@ The rule
    dropped from both ends. ``2408_nuclei``, ``nuclei-2408`` and ``mask_02408`` are image ``2408``;
    ``human_kidney_1_instances`` is ``human_kidney_01``; ``kidney_01`` is nothing.
 3. *Index*: only where the images differ in nothing but one number. A file whose name holds exactly one of those
-   numbers as a whole run of digits is that image: ``run_20260827_2408`` is ``2408``.
+   numbers as a whole run of digits is that image: ``run_20260827_2408`` is ``2408``. Likewise where they differ in one
+   field between underscores, hyphens, dots or blanks: of ``056F63395C_8bit`` and ``A1B2_8bit`` it is the sample's id.
 
 Several files for one image: the better kind of name wins, then a file in a folder named after the deliverable, then the
 shallowest. Files that cannot be what is asked for (wrong shape, colour, broken header) do not take part, so that strays
@@ -73,6 +74,7 @@ class NameMatcher:
             by_tokens[self._trimmed(item)].append(item)
         self._normalised = {key: names[0] for key, names in by_tokens.items() if key and len(names) == 1}
         self._by_number = self._numbers(items)
+        self._by_field = self._distinct_fields(items)
 
     def match(self, stem: str) -> tuple[str, int] | None:
         """Return the image and the kind of match (0 exact, 1 normalised, 2 index), or ``None``."""
@@ -84,6 +86,9 @@ class NameMatcher:
         numbers = {token for token in tokens(stem) if token in self._by_number}
         if len(numbers) == 1:
             return self._by_number[numbers.pop()], 2
+        named = {field for field in _fields(stem) if field in self._by_field}
+        if len(named) == 1 and not numbers:
+            return self._by_field[named.pop()], 2
         return None
 
     def _trimmed(self, stem: str) -> Tokens:
@@ -108,6 +113,21 @@ class NameMatcher:
             return {}
         numbers = Counter(found[places[0]] for found in split.values())
         return {found[places[0]]: item for item, found in split.items() if numbers[found[places[0]]] == 1}
+
+    def _distinct_fields(self, items: Sequence[str]) -> dict[str, str]:
+        """Map the one field in which the images differ to each of them; empty where they differ otherwise."""
+        split = {item: _fields(item) for item in items}
+        if len(items) < 2 or len({len(found) for found in split.values()}) != 1:
+            return {}
+        places = [place for place, column in enumerate(zip(*split.values(), strict=True)) if len(set(column)) > 1]
+        if len(places) != 1:
+            return {}
+        fields = Counter(found[places[0]] for found in split.values())
+        return {found[places[0]]: item for item, found in split.items() if fields[found[places[0]]] == 1}
+
+
+def _fields(stem: str) -> list[str]:
+    return [field for field in re.split(r"[_\-. ]+", stem.lower()) if field]
 
 
 @dataclass(frozen=True)
