@@ -143,7 +143,7 @@ def _spawn(plan: dict[str, Any], argv: list[str], inherit: tuple[int, ...]) -> t
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:
                 os._exit(1)
-            os.setsid()
+            os.setsid()  # its process group is not ours: `kill 0` must not reach this process
             for number in (
                 signal.SIGPIPE,
                 signal.SIGXFSZ,
@@ -321,7 +321,8 @@ class Boxed:
             self._kill_init()
         _signal(self.pid, signal.SIGCONT)  # bubblewrap tells the exit status and leaves
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        self.ready = self._read_said(b'"exit-code":')
+        told = self._read_said(b'"exit-code":')
+        self.ready = told or (self.code < 0 and self.init is not None)
         if self.init is not None:
             self._kill_init()
             poller = select.poll()
@@ -374,9 +375,6 @@ def supervise(plan: dict[str, Any]) -> None:
         kill_descendants(_KILL_SECONDS)
         return
     tell(f"started {job.pid}")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # the agent's alone now: it can close them
-        os.dup2(nothing, descriptor)
     _watch(job, control, wake, asked)
     survivors = len(job.alive())
     job.finish()

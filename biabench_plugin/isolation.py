@@ -49,6 +49,7 @@ RELAY_SOCKET = "/run/relay.sock"
 _NAMESPACES = (
     "--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
     "--hostname", HOST_NAME, "--cap-drop", "ALL", "--disable-userns", "--die-with-parent",
+    "--new-session",
 )  # fmt: skip
 
 _ETC = (
