@@ -32,6 +32,7 @@ PIPELINES: dict[str, Signature] = {
     "dna_paint": Signature(frozenset({"localization_list"})),
     "cell_counting": Signature(frozenset({"centroids_per_image"})),
     "hela_segmentation": Signature(frozenset({"nuclei_masks", "cytoplasm_masks"})),
+    "oncogenic_puncta": Signature(frozenset({"cell_quants"})),
     "microglia": Signature(frozenset({"cell_labels"})),
     "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),
     "golgi_colocalization": Signature(frozenset({"per_cell_coefficients"})),
