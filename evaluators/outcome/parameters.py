@@ -421,8 +421,44 @@ class OnsetDistribution(Parameters):
         return {self.table: Content.TABLE}
 
 
+class PunctaPerNucleus(Parameters):
+    """One table of nuclei in volumes, each with a number of puncta.
+
+    Attributes
+    ----------
+    voxel_um
+        Size of a voxel along z, y and x; the reference's own volumes, where it has them, set the scale.
+    distance_um, strict_distance_um
+        Largest distance between a true nucleus and its partner, in the outcome and in the strict score.
+    bearing
+        Number of puncta from which a nucleus counts as one that has puncta, in the strict score.
+    condition_words
+        Name of each condition and words, in small letters, by which it is recognised; the first name that fits.
+    nuclei
+        The deliverable.
+    """
+
+    voxel_um: tuple[float, float, float]
+    distance_um: float = Field(default=5.0, gt=0)
+    strict_distance_um: float = Field(default=3.0, gt=0)
+    bearing: int = Field(default=3, ge=1)
+    condition_words: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    nuclei: str = "cell_quants"
+
+    @model_validator(mode="after")
+    def _voxels_have_a_size(self) -> Self:
+        if min(self.voxel_um) <= 0:
+            raise ValueError("voxel_um must be positive")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of nuclei."""
+        return {self.nuclei: Content.TABLE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "puncta_per_nucleus": PunctaPerNucleus,
     "phenotype_dynamics": PhenotypeDynamics,
     "vessel_segmentation": VesselSegmentation,
     "filament_segmentation": FilamentSegmentation,
