@@ -43,9 +43,10 @@ Array = npt.NDArray[np.float64]
 ORIENTATIONS = 24
 FIRST_WIDTH = 1.6  # standard deviation across the filter with which the width of filaments is measured, px
 WIDTHS = (1.0, 3.0)  # limits of the one used then
-LENGTH = 6.0  # standard deviation along the filament, px
+LENGTH, STRIDE = 3.0, 6.0  # standard deviation along the filament of one of three parts of the filter, their distance
+BRIGHTEST = 15.0  # units of noise, above which brightness counts no more
 HIGH, LOW = 6.5, 3.2  # ridge strength in units of its noise: to begin, and to go on
-SHORTEST = 14.0  # px, of a piece that stands alone
+SHORTEST = 18.0  # px, of a piece that stands alone
 SPUR = 8.0  # px, of a side branch
 PAD = 32  # px, mirrored around the image before filtering
 REACH = 18  # px, longest gap that is closed
@@ -93,8 +94,7 @@ def flatten(image: npt.NDArray[np.generic], broad: float = 12.0) -> tuple[Image,
 def ridges(flat: Image, noise: Image) -> Ridges:
     """Filter with elongated second derivatives in all directions, a little wider than filaments are."""
     scaled = flat / noise
-    # a speck must not outshine filaments: what no filament pixel reaches is cut
-    scaled = np.minimum(scaled, float(np.percentile(scaled, 99.7)))
+    scaled = np.minimum(scaled, max(BRIGHTEST, float(np.percentile(scaled, 99.7))))
     spectrum, padded = _spectrum(scaled)
     first = Ridges(*_bank(spectrum, padded, scaled.shape, FIRST_WIDTH), FIRST_WIDTH)
     width = float(np.clip(1.3 * filament_width(scaled, first), *WIDTHS))
@@ -127,23 +127,38 @@ def _spectrum(image: Image, pad: int = PAD) -> tuple[npt.NDArray[np.complex64], 
 def _bank(
     spectrum: npt.NDArray[np.complex64], padded: tuple[int, int], shape: tuple[int, ...], width: float, pad: int = PAD
 ) -> tuple[Image, Image]:
-    """Return the largest response over directions, in units of white noise, and its direction in radians."""
+    """Return the largest response over directions, in units of white noise, and its direction in radians.
+
+    The filter has three parts, one behind the other. Its answer is their mean, but at most 1.5 times their median:
+    a speck, or the end of a bright filament seen from the side, excites one part only.
+    """
     ky = fft.fftfreq(padded[0])[:, None] * 2 * np.pi
     kx = fft.rfftfreq(padded[1])[None, :] * 2 * np.pi
     strength = np.full(shape, -np.inf, np.float32)
     best = np.zeros(shape, np.float32)
+    spreads = []
     for angle in np.arange(ORIENTATIONS) * (np.pi / ORIENTATIONS):
         along = kx * math.cos(angle) + ky * math.sin(angle)
         across = ky * math.cos(angle) - kx * math.sin(angle)
         transfer = across**2 * np.exp(-0.5 * ((across * width) ** 2 + (along * LENGTH) ** 2))
+        dy, dx = round(STRIDE * math.sin(angle)), round(STRIDE * math.cos(angle))
         weight = np.full(transfer.shape, 2.0)
         weight[:, 0] = 1.0
-        norm = math.sqrt(float(np.sum(weight * transfer**2)) / (padded[0] * padded[1]))
-        response = fft.irfft2(spectrum * (transfer / norm).astype(np.float32), padded)
-        response = response[pad : pad + shape[0], pad : pad + shape[1]]
+        power = np.sum(weight * (transfer * (1.0 + 2.0 * np.cos(ky * dy + kx * dx)) / 3.0) ** 2)
+        norm = math.sqrt(float(power) / (padded[0] * padded[1]))
+        part = fft.irfft2(spectrum * (transfer / norm).astype(np.float32), padded)
+        one, two, three = (
+            part[pad + step * dy : pad + step * dy + shape[0], pad + step * dx : pad + step * dx + shape[1]]
+            for step in (-1, 0, 1)
+        )
+        median = np.maximum(np.minimum(one, two), np.minimum(np.maximum(one, two), three))
+        mean = (one + two + three) / 3.0
+        spreads.append(1.4826 * float(np.median(np.abs(mean))))
+        response = np.minimum(mean, 1.5 * median)
         better = response > strength
         strength[better], best[better] = response[better], angle
-    return strength, best
+    # grain that is coarser than one pixel passes the filter better than the differences of pixels said
+    return strength / np.float32(max(1.0, float(np.median(spreads)))), best
 
 
 def crests(ridge: Ridges) -> Mask:
@@ -468,9 +483,10 @@ def _report(job: Job, results: Sequence[_Result], expected: int) -> None:
         "Haze and uneven light: a wide Gaussian surface (12 px) fitted below the filaments is subtracted. The "
         "noise is measured in classes of the haze's brightness, and everything is expressed in units of it, so "
         "that dim regions are judged by their own level.",
-        f"Ridges: second derivatives of a Gaussian across, {LENGTH:g} px (sigma) long along the filament, in "
-        f"{ORIENTATIONS} directions: averaging along a filament, not across it, denoises without merging "
-        "neighbours. The width of the filter is 1.3 times that of the filaments, measured on their mean profile.",
+        f"Ridges: second derivatives of a Gaussian across the filament, in {ORIENTATIONS} directions, averaged "
+        f"along it over three parts {STRIDE:g} px apart: this denoises without merging neighbours. The answer is "
+        "the mean of the parts, but at most 1.5 times their median, so that specks excite it little. The filter is "
+        "1.3 times as wide as the filaments' mean profile.",
         f"Tracing: maxima across the ridge; pieces that reach {HIGH} times the noise, followed down to {LOW} times. "
         f"Free ends are prolonged along the strongest path of up to {REACH} px to a line ahead, if its mean "
         f"strength exceeds {0.75 * LOW:.1f}. Side branches below {SPUR:g} px and pieces below {SHORTEST:g} px are "
