@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from agents.base import Bind, Launch
 from biabench_plugin import _reaper
 from biabench_plugin._input_view import InputError, InputView, opaque_input
 from biabench_plugin._private_python import SYSTEM_PATH, PrivatePython
+from biabench_plugin._system_view import SYSTEM_ROOTS, ContainmentError, gpu_environment, is_system, system_view
 
 __all__ = [
     "AgentPaths",
@@ -52,23 +53,6 @@ _NAMESPACES = (
     "--new-session",
 )  # fmt: skip
 
-_ETC = (
-    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts", "gai.conf",
-    "ghostscript", "glvnd", "gnutls", "host.conf", "ImageMagick-6", "ImageMagick-7", "java-*", "ld.so.cache",
-    "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "lsb-release", "magic", "magic.mime", "mailcap",
-    "matplotlibrc", "mime.types", "nsswitch.conf", "OpenCL", "os-release", "papersize", "perl", "pki/ca-trust",
-    "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "python3*", "R", "redhat-release",
-    "resolv.conf", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "timezone", "vulkan",
-)  # fmt: skip
-
-# An agent started by root owns, as far as /proc is concerned, what root owns there; so everything that is not named is
-# covered, and nothing that is shown may be writable.
-_PROC = (
-    "cmdline", "cpuinfo", "devices", "driver", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat",
-    "swaps", "sys", "thread-self", "uptime", "version", "vmstat",
-)  # fmt: skip
-_SYS = ("bus", "class", "dev", "devices", "module")
-
 _PASSWD = (
     "root:x:0:0:root:/root:/usr/sbin/nologin\n"
     f"user:x:1000:1000:user:{HOME}:/bin/sh\n"
@@ -87,10 +71,6 @@ _WEIGHTS = {  # sub-folder of the weights cache -> variable by which its library
     "cellpose": "CELLPOSE_LOCAL_MODELS_PATH",
     "keras": "KERAS_HOME",
 }
-
-
-class ContainmentError(RuntimeError):
-    """A view cannot be built as asked; the message says what to change. It is never an agent's fault."""
 
 
 class IsolationUnavailable(ContainmentError):
@@ -233,7 +213,7 @@ def _usable() -> tuple[Path | None, str | None, str | None]:
     try:
         said = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
         version = said.split()[-1]
-        with _arguments([*_NAMESPACES, *_system_view("none"), "--remount-ro", "/"]) as descriptor:
+        with _arguments([*_NAMESPACES, *system_view("none"), "--remount-ro", "/"]) as descriptor:
             done = subprocess.run(
                 [found, "--args", str(descriptor), "--", "true"],
                 capture_output=True,
@@ -318,56 +298,6 @@ def _scopes_sockets() -> bool:
     return _reaper.landlock_abi() >= 6
 
 
-# --- the system's part of the view ---------------------------------------------------------------------------------
-
-
-def _system_view(network: Network, devices: Sequence[str] = ()) -> list[str]:
-    """Return the options that show the system: programs, libraries, the harmless part of /etc, /proc, /dev, GPUs."""
-    options = ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/", name)
-        if path.is_symlink():
-            options += ["--symlink", str(path.readlink()), str(path)]
-        elif path.is_dir():
-            options += ["--ro-bind", str(path), str(path)]
-    for path in _expand(Path("/etc"), _ETC):
-        options += _mirror(path)
-    options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", *_proc_covers()]
-    options += ["--dev", "/dev", *_gpu_options(devices), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    options += ["--symlink", "/tmp", "/var/tmp", "--dir", "/run"]  # noqa: S108
-    if network != "open":
-        options.append("--unshare-net")
-    return options
-
-
-def _expand(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:
-    for pattern in patterns:
-        if "*" in pattern:
-            yield from sorted(folder.glob(pattern))
-        elif (folder / pattern).exists():
-            yield folder / pattern
-
-
-def _mirror(path: Path) -> list[str]:
-    """Show a file or folder at its own path; a link into /usr stays a link."""
-    target = path.resolve()
-    if path.is_symlink() and target.is_relative_to("/usr"):
-        return ["--symlink", str(target), str(path)]
-    return ["--ro-bind", str(target), str(path)]
-
-
-def _proc_covers() -> list[str]:
-    options: list[str] = []
-    for entry in sorted(os.scandir("/proc"), key=lambda entry: entry.name):
-        if entry.name.isdigit() or entry.name in _PROC or entry.is_symlink():
-            continue
-        if entry.is_dir():
-            options += ["--tmpfs", entry.path, "--remount-ro", entry.path]
-        else:
-            options += ["--ro-bind", "/dev/null", entry.path]
-    return options
-
-
 # --- one agent's view ----------------------------------------------------------------------------------------------
 
 
@@ -432,7 +362,7 @@ def plan(
     mounts += _covers(mounts, (*_protected(), *hidden, rooms.logs))
     options = [
         *_NAMESPACES,
-        *_system_view(network, gpu_devices),
+        *system_view(network, gpu_devices),
         *_covers_of_system((*_protected(), *hidden)),
         *("--bind", str(rooms.tmp.resolve()), seen.tmp),
         *("--bind", str(rooms.home.resolve()), seen.home),
@@ -465,7 +395,6 @@ def _check_rooms(rooms: Rooms) -> None:
         raise ContainmentError(f"the trial's instruction does not exist: {rooms.instruction}")
 
 
-_SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OURS = ("/input", "/output", "/instruction.md", "/proc", "/sys", "/dev")
 
 
@@ -483,12 +412,8 @@ def _check_bind(bind: Bind, contained: bool) -> None:
             )
     elif any(target.is_relative_to(root) for root in _OURS) or target in (Path(HOME), Path("/tmp")):  # noqa: S108
         raise ContainmentError(f"an agent's bind may not cover {bind.target}")
-    elif _within_system(target) and target.resolve() != bind.source.resolve():
+    elif is_system(target) and target.resolve() != bind.source.resolve():
         raise ContainmentError(f"an agent's bind may not change the system: {bind.target}")
-
-
-def _within_system(path: Path) -> bool:
-    return any(path.is_relative_to(root) for root in _SYSTEM_ROOTS)
 
 
 @dataclass(frozen=True)
@@ -503,7 +428,7 @@ class _Mount:
 
 
 def _shown(source: Path, target: Path, *, writable: bool = False) -> list[_Mount]:
-    if _within_system(target):
+    if is_system(target):
         return []  # visible already
     return [_Mount(target, ("--bind" if writable else "--ro-bind", str(source.resolve()), str(target)), source)]
 
@@ -559,7 +484,7 @@ def _covers(mounts: Sequence[_Mount], protected: Sequence[Path]) -> list[_Mount]
 
 def _covers_of_system(protected: Sequence[Path]) -> list[str]:
     """The same for the system's folders, for a project that is installed or checked out below /usr."""
-    system = [_Mount(Path(root), (), Path(root)) for root in _SYSTEM_ROOTS if Path(root).is_dir()]
+    system = [_Mount(Path(root), (), Path(root)) for root in SYSTEM_ROOTS if Path(root).is_dir()]
     return [option for cover in _covers(system, protected) for option in cover.options]
 
 
@@ -613,7 +538,7 @@ def _environment(
         for folder, name in _WEIGHTS.items():
             if (weights / folder).is_dir():
                 environment[name] = str(weights.absolute() / folder)
-    environment |= _gpu_environment(gpu_devices, containment.in_force)
+    environment |= gpu_environment(gpu_devices, containment.in_force)
     if relay_socket is not None:
         environment["BIABENCH_RELAY_SOCKET"] = RELAY_SOCKET if containment.in_force else str(relay_socket)
     environment |= {name: operator[name] for name in launch.pass_environment if name in operator}
@@ -623,52 +548,3 @@ def _environment(
         "BIABENCH_OUTPUT": seen.output_dir,
         "BIABENCH_INSTRUCTION": seen.instruction_file,
     }
-
-
-# --- GPUs ----------------------------------------------------------------------------------------------------------
-
-
-def _gpu_environment(devices: Sequence[str], contained: bool) -> dict[str, str]:
-    if not devices:
-        return {} if contained else {"CUDA_VISIBLE_DEVICES": ""}
-    names = [device for device in devices if not device.startswith("/")]
-    environment = {}
-    if "LD_LIBRARY_PATH" in os.environ:  # where some images keep the driver's libraries
-        kept = [part for part in os.environ["LD_LIBRARY_PATH"].split(":") if part and _within_system(Path(part))]
-        if kept:
-            environment["LD_LIBRARY_PATH"] = ":".join(kept)
-    if names and (not contained or any(name.startswith("MIG-") for name in names)):
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(names)
-    return environment
-
-
-def _gpu_nodes(devices: Sequence[str], proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> list[Path]:
-    """Return the device files of the GPUs asked for, with the driver's own."""
-    minors: dict[str, str] = {}
-    for index, folder in enumerate(sorted(proc.glob("driver/nvidia/gpus/*"))):
-        text = (folder / "information").read_text(errors="replace")
-        facts = dict(re.findall(r"^([A-Za-z ]+):\s*(\S.*)$", text, re.MULTILINE))
-        if "Device Minor" in facts:
-            minors[str(index)] = facts["Device Minor"].strip()
-            minors[facts.get("GPU UUID", "").strip()] = facts["Device Minor"].strip()
-    nodes: list[Path] = []
-    for device in devices:
-        if device.startswith("/"):
-            nodes.append(Path(device))
-        elif device in minors or device.isdigit():
-            nodes.append(dev / f"nvidia{minors.get(device, device)}")
-        else:  # a slice, or a driver that does not tell which is which
-            nodes += sorted(path for path in dev.glob("nvidia*") if path.name.removeprefix("nvidia").isdigit())
-    if missing := [str(node) for node in nodes if not node.exists()]:
-        raise ContainmentError(f"no such GPU device: {', '.join(missing)}")
-    control = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
-    return [*dict.fromkeys(nodes), *(dev / name for name in control if (dev / name).exists())] if nodes else []
-
-
-def _gpu_options(devices: Sequence[str]) -> list[str]:
-    nodes = _gpu_nodes(devices)
-    options = [option for node in nodes for option in ("--dev-bind", str(node), str(node))]
-    if nodes:
-        for name in _SYS:
-            options += ["--ro-bind-try", f"/sys/{name}", f"/sys/{name}"]
-    return options

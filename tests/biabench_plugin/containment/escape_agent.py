@@ -446,7 +446,7 @@ def write_kernel_settings(target):
 @attempt
 def write_anywhere_in_proc_or_sys(target):
     files = []
-    for root in ("/proc", "/sys"):
+    for root in ("/proc", "/proc/self/net/", "/sys"):
         for folder, names, found in os.walk(root):
             if folder == "/proc":
                 names[:] = [name for name in names if not name.isdigit() and name not in ("self", "thread-self")]

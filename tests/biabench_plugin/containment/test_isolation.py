@@ -17,6 +17,7 @@ import pytest
 
 from agents.base import Bind, Launch
 from biabench_plugin import isolation, supervisor
+from biabench_plugin._system_view import gpu_nodes
 from biabench_plugin.isolation import (
     Containment,
     ContainmentError,
@@ -367,7 +368,7 @@ def test_gpu_devices_by_index_and_uuid(tmp_path: Path) -> None:
         (folder / "information").write_text(f"Model: \t\t A GPU\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
 
     def nodes(*devices: str) -> list[str]:
-        return [path.name for path in isolation._gpu_nodes(devices, proc, dev)]
+        return [path.name for path in gpu_nodes(devices, proc, dev)]
 
     control = ["nvidiactl", "nvidia-uvm"]
     assert nodes("0") == ["nvidia1", *control]  # the first by bus is not the first by device number
