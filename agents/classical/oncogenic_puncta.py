@@ -32,10 +32,10 @@ Spacing = tuple[float, float, float]
 
 NUCLEUS_SMOOTHING_UM = 0.35
 LEAST_RADIUS_UM = 1.6  # of a nucleus in the plane
-PASS_UM = 0.35  # how much narrower the neck between two nuclei is than the narrower one
+PASS_UM = 0.14  # how much narrower the neck between two nuclei is than the narrower one
 SPOT_UM = (0.28, 0.11, 0.11)  # Gaussian width of a droplet along z, y, x: that of the point spread
-SPOT_NOISE = 5.5  # droplets stand out by so many noise SD of the filter
-SPOT_CONTRAST = 0.35  # and by this share of the nucleus's median level
+SPOT_NOISE = 5.3  # droplets stand out by so many noise SD of the filter
+SPOT_CONTRAST = 0.25  # and by this share of the nucleus's median level
 COLUMNS = (
     "condition",
     "Image name",
@@ -164,7 +164,7 @@ def segment_nuclei(dna: Volume, spacing: Spacing) -> Labels:
 def find_puncta(gfp: Volume, labels: Labels, spacing: Spacing) -> tuple[npt.NDArray[np.int64], Volume]:
     """Return droplets as (z, y, x) voxels, and the filtered image."""
     widths = [width / step for width, step in zip(SPOT_UM, spacing, strict=True)]
-    response = ndi.gaussian_filter(gfp, widths) - ndi.gaussian_filter(gfp, [2.0 * width for width in widths])
+    response = ndi.gaussian_filter(gfp, widths) - ndi.gaussian_filter(gfp, [1.6 * width for width in widths])
     peaks = (response == ndi.maximum_filter(response, size=3)) & (labels > 0)
     places = np.argwhere(peaks)
     owner = labels[tuple(places.T)]
@@ -363,7 +363,7 @@ def write_report(job: Job, images: int, done: int, table: Delivered) -> None:
         f"Nuclei: Hoechst smoothed with {NUCLEUS_SMOOTHING_UM:g} µm, square root, Otsu's threshold in 3D; footprint in "
         f"the plane split where a neck is {PASS_UM:g} µm narrower than the narrower side; inner radius at least "
         f"{0.7 * LEAST_RADIUS_UM:.1f} µm. One layer of nuclei is assumed. Nuclei at the edge are kept.",
-        f"Puncta: difference of Gaussians ({SPOT_UM[0]:g} µm along z, {SPOT_UM[1]:g} µm in the plane, and twice that), "
+        f"Puncta: difference of Gaussians ({SPOT_UM[0]:g} µm along z, {SPOT_UM[1]:g} µm in the plane, and 1.6 times that), "
         f"maxima among 26 neighbours, accepted above {SPOT_NOISE:g} noise SD (from the lower side of the nucleus's own "
         f"values) and above {SPOT_CONTRAST:g} of its median level over the camera offset.",
         "Volume of puncta: voxels above half of the peak, in the filtered image.",
