@@ -34,6 +34,7 @@ PIPELINES: dict[str, Signature] = {
     "hela_segmentation": Signature(frozenset({"nuclei_masks", "cytoplasm_masks"})),
     "oncogenic_puncta": Signature(frozenset({"cell_quants"})),
     "microglia": Signature(frozenset({"cell_labels"})),
+    "brain_vessels": Signature(frozenset({"vessel_masks"})),
     "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),
     "golgi_colocalization": Signature(frozenset({"per_cell_coefficients"})),
     "histology_nuclei": Signature(frozenset({"segmentation_masks"}), ("hematoxylin", "haematoxylin", "eosin", "h&e")),

@@ -234,3 +234,34 @@ def _root(parent: npt.NDArray[np.int64], label: int) -> int:
         parent[label] = parent[parent[label]]
         label = int(parent[label])
     return label
+
+
+def smoothed_um(volume: Volume, sigma_um: float, spacing_um: Spacing) -> Volume:
+    """Return a volume after a Gaussian of the same width in µm along each axis."""
+    return np.asarray(ndi.gaussian_filter(volume, [sigma_um / step for step in spacing_um], mode="nearest"))
+
+
+def line_strength(volume: Volume, sigma_um: float, spacing_um: Spacing, where: Mask) -> tuple[Volume, float]:
+    """Return how much brightness bends down across a line, at the voxels of ``where``, and the noise of that value.
+
+    The second of the three principal curvatures (largest first) is negative on lines and blobs but not on sheets; it is
+    taken with its sign reversed, 0 where the brightness does not bend down. The noise is measured on a regular sample
+    of the whole volume. Only the voxels asked for cost time beyond the six derivatives.
+    """
+    sigma = [sigma_um / step for step in spacing_um]
+    places = np.nonzero(where)
+    sample = tuple(slice(0, None, max(1, length // 25)) for length in volume.shape)
+    matrix = np.empty((len(places[0]), 3, 3), np.float32)
+    around = np.empty((volume[sample].size, 3, 3), np.float32)
+    for i in range(3):
+        for j in range(i, 3):
+            order = [0, 0, 0]
+            order[i] += 1
+            order[j] += 1
+            second = ndi.gaussian_filter(volume, sigma, order=order, mode="nearest") * (sigma[i] * sigma[j])
+            matrix[:, i, j] = matrix[:, j, i] = second[places]
+            around[:, i, j] = around[:, j, i] = second[sample].ravel()
+    result = np.zeros(volume.shape, np.float32)
+    result[places] = np.maximum(-np.linalg.eigvalsh(matrix)[:, 1], 0.0)
+    middle = np.linalg.eigvalsh(around)[:, 1]
+    return result, float(1.4826 * np.median(np.abs(middle - np.median(middle))))
