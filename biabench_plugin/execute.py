@@ -19,7 +19,7 @@ from biabench_plugin.campaign import Configuration, Settings, Trial
 from biabench_plugin.datasets import TaskData, cache_dir
 from biabench_plugin.endstate import classify
 from biabench_plugin.gpu import Gpu
-from biabench_plugin.isolation import Containment, containment_for, opaque_input
+from biabench_plugin.isolation import Containment, InputView, containment_for, opaque_input
 from biabench_plugin.probe import probe
 from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, write_record
 from biabench_plugin.supervisor import RunResult
@@ -52,7 +52,7 @@ def _packages() -> dict[str, str]:
     return {name: version(name) for name in _PACKAGES}
 
 
-def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, object]) -> Provenance:
+def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, object], view: InputView) -> Provenance:
     """Describe this host and the versions that a score depends on."""
     packages = dict(_packages())
     return Provenance(
@@ -65,6 +65,7 @@ def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, objec
         cpus=len(os.sched_getaffinity(0)),
         gpu=[] if gpu is None else [gpu.description],
         isolation=containment.describe(),
+        input_view={"how": view.how, "name_visible": view.name_visible, "note": view.note},
         tools=tools,
     )
 
@@ -75,7 +76,7 @@ def _tools(containment: Containment, launch: Launch, settings: Settings, gpu: Gp
         containment,
         cache_dir=cache_dir() / "probes",
         python_prefix=launch.python_prefix,
-        gpu_devices=() if gpu is None else (str(gpu.index),),
+        gpu_devices=() if gpu is None else (gpu.uuid,),
         tool_env=settings.agent_env,
         weights=settings.agent_weights,
     )
@@ -126,10 +127,10 @@ def run_attempt(
                 output_bytes=int(host.settings.output_quota_gb * 1e9),
             ),
             network=host.settings.network,
-            gpu_devices=() if gpu is None else (str(gpu.index),),
+            gpu_devices=() if gpu is None else (gpu.uuid,),
             tool_env=host.settings.agent_env,
             weights=host.settings.agent_weights,
-            hidden=() if agent.reads_truth else (data.truth, folder.campaign / "runs"),
+            hidden=() if agent.reads_truth else (data.truth, folder.campaign, cache_dir()),
         )
         evidence = agent.read(
             attempt.rooms.logs / "stdout.log", attempt.rooms.logs / "stderr.log", attempt.rooms.output
@@ -140,7 +141,16 @@ def run_attempt(
         attempt.discard()
         raise
     record = _record(
-        trial, agent, host, data, provenance(containment, gpu, tools), attempt, run, evidence, input_changed, resume_key
+        trial,
+        agent,
+        host,
+        data,
+        provenance(containment, gpu, tools, view),
+        attempt,
+        run,
+        evidence,
+        input_changed,
+        resume_key,
     )
     return record, write_record(record, attempt.path)
 

@@ -49,6 +49,7 @@ class Provenance(_Model):
     cpus: int
     gpu: list[str]
     isolation: dict[str, Any]
+    input_view: dict[str, Any] = Field(default_factory=dict)
     tools: dict[str, Any] = Field(default_factory=dict)
 
 

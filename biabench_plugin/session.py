@@ -113,6 +113,8 @@ class TrialSession:
         self.host = Host(self.settings, self.dataset.name)
         if any(agent.contained for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
+        if self.settings.isolation == "off" and self.settings.network == "none":
+            raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")
         self.folder = self._campaign_folder(invocation)
         self.backstop_seconds = (
             2 * (self.settings.budget_seconds + Limits(1.0).grace_seconds) + _EVALUATION_BACKSTOP_SECONDS
