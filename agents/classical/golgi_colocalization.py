@@ -24,13 +24,14 @@ from . import _figures as figures
 from ._io import list_images, natural_key, pixel_size_um, read_image, write_table
 from ._job import Job, parse_pixel_size_um
 from ._report import Report, Summary, number
-from ._segment import Mask, distance_inside, opened, otsu
+from ._segment import Mask, distance_inside, opened, otsu, split_touching
 
 FIRST, SECOND = 0, 1  # red against green
 EDGE = 0.5  # where blur puts the edge of a step
 BAND = (2.0, 8.0)  # pixels inside the outline between which the cytoplasm's level is taken
 REACH = 10.0  # pixels along the outline over which that level is averaged
 BRIDGE = 4.0  # radius of attachments that are cut off, pixels
+WAIST = 0.04  # depth of a waist that parts the cell from a neighbour, in radii of the cell
 ROUNDS = 4
 SMALLEST_SHARE = 0.05  # of the crop; a smaller mask is a failure
 SHIFT_UM = 1.5  # of one stain against the other, to see what chance gives
@@ -122,11 +123,12 @@ def signal_of_all(image: npt.NDArray[np.generic]) -> Array:
     return np.asarray(total / image.shape[2])
 
 
-def central_object(mask: Mask) -> Mask:
-    """Return the filled component with most weight near the middle of the crop."""
-    labels, count = ndi.label(mask)
+def central_object(mask: npt.NDArray[np.generic]) -> Mask:
+    """Return the filled component, or the label, with most weight near the middle of the crop."""
+    labels = mask if mask.dtype != bool else ndi.label(mask)[0]
+    count = int(labels.max())
     if count == 0:
-        return mask
+        return np.asarray(labels, bool)
     height, width = mask.shape
     y, x = np.ogrid[:height, :width]
     weight = np.exp(-(((y - height / 2) / (height / 3)) ** 2) - ((x - width / 2) / (width / 3)) ** 2)
@@ -149,7 +151,9 @@ def outline_of_cell(image: npt.NDArray[np.generic]) -> Mask:
         level = np.where(weight > 1e-3, level, np.median(signal[band]))
         near = ndi.binary_dilation(mask, iterations=6)
         mask = central_object(opened((ndi.gaussian_filter(signal, 0.7) > EDGE * level) & near, BRIDGE))
-    return mask
+    depth = ndi.gaussian_filter(distance_inside(np.pad(mask, 1))[1:-1, 1:-1], 2.0)
+    parts = split_touching(mask, np.asarray(depth / max(float(depth.max()), 1.0), np.float32), WAIST)
+    return central_object(parts)
 
 
 def spearman(one: npt.NDArray[np.generic], two: npt.NDArray[np.generic], mask: Mask) -> float:
@@ -372,7 +376,8 @@ def write_report(
         f"Images: red is channel {FIRST}, green channel {SECOND}; {size}.",
         "Outline: mean of the three channels, each scaled by its own signal (faint and strong stains weigh alike); "
         f"threshold, then the edge at {EDGE:g} of the level {BAND[0]:g} to {BAND[1]:g} px inside it, {ROUNDS} times; "
-        f"attachments narrower than {2 * BRIDGE:g} px are cut off, holes (the nucleus) filled, the central object "
+        f"attachments narrower than {2 * BRIDGE:g} px are cut off and neighbours parted at waists, holes (the nucleus) "
+        "filled, the central object "
         "kept.",
         "Coefficient: Spearman's rank correlation of red and green over all pixels of the outline, images unsmoothed; "
         "it depends neither on offsets nor on gains.",
