@@ -69,7 +69,8 @@ def to_rgb(image: npt.NDArray[Any], *, low: float = 0.5, high: float = 99.8, gam
     if image.ndim == 3 and image.dtype == np.uint8:
         return image
     data = image.astype(np.float32)
-    bottom, top = np.percentile(data, [low, high])
+    step = max(1, round((data.shape[0] * data.shape[1] / 250_000) ** 0.5))  # enough pixels for a percentile
+    bottom, top = np.percentile(data[::step, ::step], [low, high])
     grey = np.clip((data - bottom) / max(float(top - bottom), 1e-6), 0, 1) ** gamma
     byte = (255 * grey).astype(np.uint8)
     return byte if byte.ndim == 3 else np.repeat(byte[..., None], 3, axis=2)
@@ -95,7 +96,8 @@ def draw_outlines(rgb: RGB, layers: Sequence[tuple[npt.NDArray[np.integer], Colo
 
 
 def _font(size: int) -> Any:
-    return ImageFont.load_default(size=size)
+    # Pillow's own font lacks the micro sign
+    return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)
 
 
 def annotate(
@@ -159,7 +161,7 @@ def annotate(
 def save_overlay(picture: PillowImage.Image, path: Path) -> None:
     """Write an overlay as PNG that prints at 300 dots per inch."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path, dpi=(DPI, DPI), compress_level=4)
+    picture.save(path, dpi=(DPI, DPI), compress_level=1)
 
 
 # --- Matplotlib -------------------------------------------------------------------------------------------------
@@ -210,6 +212,20 @@ def show_image(axis: Any, rgb: RGB, scale: Scale, title: str = "") -> None:
     text.set_path_effects([withStroke(linewidth=1.5, foreground="black")])
     if title:
         axis.set_title(title)
+
+
+def count_panel(axis: Any, names: Sequence[str], counts: Sequence[int], what: str, colour: Colour = GREEN) -> None:
+    """Show counts per image: a bar per image for up to 30 images, their distribution for more."""
+    if len(counts) <= 30:
+        axis.bar(range(len(counts)), counts, color=hexadecimal(colour))
+        axis.set_xticks(range(len(names)), names, rotation=90 if len("".join(names)) > 30 else 0)
+        axis.set_xlabel("image")
+        axis.set_ylabel(f"{what} per image")
+        return
+    axis.hist(counts, 20, color=hexadecimal(colour), label=f"n = {len(counts)} images")
+    axis.set_xlabel(f"{what} per image")
+    axis.set_ylabel("images")
+    axis.legend(frameon=False)
 
 
 def save_figure(figure: Any, folder: Path, name: str) -> list[Path]:

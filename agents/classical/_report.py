@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -127,7 +128,8 @@ class Report:
             for name in ("numpy", "scipy", "scikit-image", "tifffile", "matplotlib", "Pillow")
         )
         self.section("Software", f"Python {platform.python_version()}, {versions}. The scripts lie in `scripts/`.")
-        path.write_text("\n".join([f"# {self.title}", *self._lines]).rstrip() + "\n", encoding="utf-8")
+        text = re.sub(r"\n{3,}", "\n\n", "\n".join([f"# {self.title}", *self._lines])).rstrip() + "\n"
+        path.write_text(text, encoding="utf-8")
 
 
 def _version(name: str) -> str:

@@ -23,6 +23,12 @@ Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int32]
 
 _EIGHT = np.ones((3, 3), dtype=bool)
+_ALL = slice(None)
+# index pairs of vertical and horizontal neighbours
+_PAIRS = (
+    ((slice(None, -1), _ALL), (slice(1, None), _ALL)),
+    ((_ALL, slice(None, -1)), (_ALL, slice(1, None))),
+)
 
 
 # --- intensities ------------------------------------------------------------------------------------------------
@@ -46,7 +52,7 @@ def background_surface(image: npt.ArrayLike, window: float, percentile: float = 
     and makes the cost independent of the window.
     """
     data = np.asarray(image, dtype=np.float32)
-    step = max(1, round(window / 12))
+    step = max(1, round(window / 8))
     rows, cols = (-(-size // step) for size in data.shape)
     padded = np.pad(data, ((0, rows * step - data.shape[0]), (0, cols * step - data.shape[1])), mode="edge")
     small = padded.reshape(rows, step, cols, step).mean(axis=(1, 3))
@@ -118,6 +124,22 @@ def otsu(values: npt.ArrayLike, default: float = np.inf) -> float:
     return float(threshold_otsu(flat))
 
 
+def label_medians(image: Image, labels: Labels) -> npt.NDArray[np.float64]:
+    """Return the median of an image in each label, by label number; 0 where a label does not occur."""
+    inside = labels > 0
+    number, value = labels[inside], image[inside]
+    result = np.zeros(int(labels.max(initial=0)) + 1)
+    if number.size == 0:
+        return result
+    order = np.lexsort((value, number))
+    number, value = number[order], value[order]
+    start = np.flatnonzero(np.diff(number, prepend=0))
+    count = np.diff(start, append=number.size)
+    low, high = value[start + (count - 1) // 2], value[start + count // 2]
+    result[number[start]] = (low.astype(np.float64) + high) / 2
+    return result
+
+
 # --- object size ------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +171,59 @@ def object_radius(masks: Iterable[Mask], minimum: float = 2.0) -> float | None:
     return float(radii[np.searchsorted(cumulative, cumulative[-1] / 2)])
 
 
+def blob_radius(images: Iterable[tuple[Image, float]], smallest: float, largest: float) -> float | None:
+    """Return the most common radius of bright blobs, by scale selection (Lindeberg 1998), or ``None`` without blobs.
+
+    The scale-normalised Laplacian of a disc is largest at sigma = radius / sqrt(2). Each local maximum over place votes
+    for its best scale with the weight of its response. Blobs in clumps vote as isolated ones do, which distances to an
+    outline cannot achieve.
+
+    Parameters
+    ----------
+    images
+        Intensities and the response that a blob must have, usually a few standard deviations of the noise.
+    smallest, largest
+        Range of radii in pixels.
+    """
+    radii = np.geomspace(smallest / 1.3, largest * 1.3, 2 + round(2.5 * np.log2(largest / smallest)))
+    votes = np.zeros(radii.size)
+    for image, least in images:
+        best = np.full(image.shape, -np.inf, dtype=np.float32)
+        which = np.zeros(image.shape, dtype=np.int16)
+        for index, sigma in enumerate(radii / np.sqrt(2)):
+            step = max(1, int(sigma / 2))
+            small = _block_sum(image, step) / step**2
+            response = -ndi.gaussian_laplace(small, sigma / step, mode="nearest") * (sigma / step) ** 2
+            response = _enlarge(response, step, image.shape)
+            better = response > best
+            best[better] = response[better]
+            which[better] = index
+        peak = (best == ndi.maximum_filter(best, size=2 * round(smallest) + 1)) & (best > least)
+        votes += np.bincount(which[peak], weights=best[peak], minlength=radii.size)
+    inner = votes[1:-1]  # the ends collect what is smaller or larger
+    if inner.size == 0 or inner.max() == 0:
+        return None
+    mode = 1 + int(np.argmax(inner))
+    near = slice(mode - 1, mode + 2)
+    weight = votes[near] * np.array([mode > 1, True, mode < radii.size - 2])
+    return float(np.exp(np.average(np.log(radii[near]), weights=weight)))
+
+
+def ring_contrast(image: Image, labels: Labels, inner: float, outer: float) -> npt.NDArray[np.float64]:
+    """Return how much brighter each object is than the ring from ``inner`` to ``outer`` pixels around it (medians).
+
+    Index 0 is background. A blurred object is hardly brighter than its own close surroundings, so this tells what is
+    in focus. Pixels of other objects do not count; an object without any ring pixel gets its own brightness.
+    """
+    distance, nearest = ndi.distance_transform_edt(labels == 0, return_indices=True)
+    owner = labels[tuple(nearest)]
+    ring = np.where((distance > inner) & (distance <= outer), owner, 0).astype(np.int32)
+    around = np.zeros(int(labels.max(initial=0)) + 1)
+    found = label_medians(image, ring)
+    around[: found.size] = found
+    return label_medians(image, labels) - around
+
+
 # --- splitting and merging --------------------------------------------------------------------------------------
 
 
@@ -170,7 +245,8 @@ def split_touching(mask: Mask, landscape: Image, height: float) -> Labels:
     if count < 2:
         return basins
     summit = np.full(count + 1, -np.inf)
-    summit[1:] = ndi.maximum(landscape, tops, np.arange(1, count + 1))
+    on_top = tops > 0
+    np.maximum.at(summit, tops[on_top], landscape[on_top])
     passes = sorted(((highest, pair) for pair, (_, _, highest) in contacts(basins, landscape).items()), reverse=True)
     parent = list(range(count + 1))
     for highest, (one, two) in passes:
@@ -183,9 +259,10 @@ def split_touching(mask: Mask, landscape: Image, height: float) -> Labels:
 
 def relabel(labels: npt.NDArray[np.integer]) -> Labels:
     """Number the labels that occur 1, 2, 3, … in their own order; background stays 0."""
-    unique, inverse = np.unique(labels, return_inverse=True)
-    shift = 0 if unique[0] == 0 else 1
-    return np.asarray(inverse.reshape(labels.shape) + shift, dtype=np.int32)
+    result = np.zeros(labels.shape, dtype=np.int32)
+    inside = labels > 0
+    result[inside] = np.unique(labels[inside], return_inverse=True)[1] + 1
+    return result
 
 
 def _root(parent: list[int], label: int) -> int:
@@ -262,10 +339,7 @@ def contacts(labels: Labels, image: Image) -> dict[tuple[int, int], tuple[int, f
     keys: list[npt.NDArray[np.int64]] = []
     values: list[npt.NDArray[np.float32]] = []
     base = int(labels.max()) + 1
-    for first, second in (
-        ((slice(None, -1), slice(None)), (slice(1, None), slice(None))),
-        ((slice(None), slice(None, -1)), (slice(None), slice(1, None))),
-    ):
+    for first, second in _PAIRS:
         one, two = labels[first], labels[second]
         touch = (one != two) & (one > 0) & (two > 0)
         a, b = one[touch].astype(np.int64), two[touch].astype(np.int64)
@@ -314,11 +388,9 @@ def merge_convex(
     count = int(labels.max())
     if count < 2:
         return labels
-    index = np.arange(count + 1)
     area = np.bincount(labels.ravel(), minlength=count + 1).astype(float)
-    median = np.zeros(count + 1)
-    present = index[1:][area[1:] > 0]
-    median[present] = ndi.median(signal, labels, present)
+    median = label_medians(signal, labels)
+    present = np.flatnonzero(area[1:] > 0) + 1
     hulls = region_outlines(labels)
     edges = {pair: (number, level) for pair, (number, level, _) in contacts(labels, signal).items()}
     neighbours: dict[int, dict[int, tuple[int, float]]] = {int(label): {} for label in present}
@@ -475,20 +547,54 @@ def half_height(labels: Labels, signal: Image, basins: Labels, fraction: float =
     """
     current = labels
     for _ in range(rounds):
-        present = np.unique(current)
-        present = present[present > 0]
-        if present.size == 0:
-            return current
-        height = np.full(int(basins.max()) + 1, np.inf, dtype=np.float32)
-        height[present] = fraction * np.asarray(ndi.median(signal, current, present), dtype=np.float32)
+        height = np.full(int(basins.max(initial=0)) + 1, np.inf, dtype=np.float32)
+        medians = label_medians(signal, current)
+        present = np.flatnonzero(np.bincount(current.ravel(), minlength=medians.size)[1:]) + 1
+        height[present] = fraction * medians[present]
         current = np.where(signal > height[basins], basins, 0).astype(np.int32)
     return current
 
 
-def tidy(labels: Labels, min_area: float, *, smooth: int = 0) -> Labels:
-    """Keep each label's largest piece, fill its holes, drop small ones, and number what is left 1, 2, 3, …
+def steepest_fraction(
+    labels: Labels,
+    signal: Image,
+    basins: Labels,
+    sigma: float,
+    fractions: Iterable[float] = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65),
+    tolerance: float = 0.01,
+) -> float:
+    """Return the fraction for :func:`half_height` at which the outlines run along the steepest edges.
 
-    ``smooth`` is the radius of an opening that cuts thin spurs off (0 = none).
+    Sharp, flat objects have their edge near 0.4 to 0.5; blurred ones on a haze of their own above. The smallest
+    fraction within ``tolerance`` of the best is taken, since people draw outlines just outside the steepest place.
+    ``sigma`` (pixels) is the scale of the gradient.
+    """
+    slope = ndi.gaussian_gradient_magnitude(signal, sigma)
+    strength: list[tuple[float, float]] = []
+    for fraction in fractions:
+        drawn = half_height(labels, signal, basins, fraction)
+        strength.append((fraction, _edge_strength(drawn, slope, label_medians(signal, drawn))))
+    best = max(value for _, value in strength)
+    return next(fraction for fraction, value in strength if value >= (1 - tolerance) * best)
+
+
+def _edge_strength(labels: Labels, slope: Image, height: npt.NDArray[np.float64]) -> float:
+    """Return the mean slope, in units of the object's height, where an object's pixel meets a background pixel."""
+    total, count = 0.0, 0
+    for first, second in _PAIRS:
+        for here, there in ((first, second), (second, first)):
+            edge = (labels[here] > 0) & (labels[there] == 0)
+            owner = labels[here][edge]
+            total += float(np.sum((slope[here][edge] + slope[there][edge]) / 2 / np.maximum(height[owner], 1e-6)))
+            count += owner.size
+    return total / count if count else 0.0
+
+
+def tidy(labels: Labels, min_area: float, *, smooth: int = 0, keep_numbers: bool = False) -> Labels:
+    """Keep each label's largest piece, fill its holes and drop small ones; number what is left 1, 2, 3, …
+
+    ``smooth`` is the radius of an opening that cuts thin spurs off (0 = none); ``keep_numbers`` leaves the labels as
+    they were.
     """
     result = np.zeros_like(labels)
     number = 0
@@ -496,18 +602,19 @@ def tidy(labels: Labels, min_area: float, *, smooth: int = 0) -> Labels:
     for label, box in enumerate(ndi.find_objects(labels), start=1):
         if box is None:
             continue
-        inside = np.pad(labels[box] == label, 1)
+        own = labels[box] == label
+        inside = own
         if smooth:
-            opened = ndi.binary_opening(np.pad(inside, smooth, mode="edge"), structure, iterations=smooth)
-            opened = opened[smooth:-smooth, smooth:-smooth]
-            inside = opened if opened.any() else inside
+            wide = np.pad(inside, smooth, mode="edge")
+            core = ndi.binary_opening(wide, structure, iterations=smooth)[smooth:-smooth, smooth:-smooth]
+            inside = core if core.any() else inside
         pieces, count = ndi.label(inside)
         if count > 1:
             inside = pieces == 1 + np.argmax(np.bincount(pieces.ravel())[1:])
-        inside = ndi.binary_fill_holes(inside)[1:-1, 1:-1]
+        inside = ndi.binary_fill_holes(inside)
         if inside.sum() < min_area:
             continue
         number += 1
         target = result[box]
-        target[inside & ((labels[box] == label) | (labels[box] == 0)) & (target == 0)] = number
+        target[inside & (own | (labels[box] == 0)) & (target == 0)] = label if keep_numbers else number
     return result
