@@ -154,6 +154,7 @@ def pair_files(
     deliverable: Deliverable,
     items: Sequence[str],
     check: Callable[[SubmittedFile, str], None],
+    match: Callable[[SubmittedFile], tuple[str, int] | None] | None = None,
 ) -> Pairing:
     """Pair the files of a deliverable with images; name every image without a file and every choice between files.
 
@@ -167,6 +168,8 @@ def pair_files(
         Stems of all images that exist.
     check
         Called with a file and its image; raises :class:`Refusal` where the file cannot be what is asked for.
+    match
+        Tells which image a file means, and how plainly (0 is best), where its stem alone does not.
     """
     if not submission.candidates(deliverable.id):
         submission.missing(deliverable.id)
@@ -175,12 +178,12 @@ def pair_files(
     by_item: dict[str, list[tuple[tuple[int, int, int], SubmittedFile]]] = defaultdict(list)
     unpaired: list[str] = []
     for file in submission.candidates(deliverable.id):
-        match = matcher.match(file.stem)
-        if match is None:
+        meant = matcher.match(file.stem) if match is None else match(file)
+        if meant is None:
             unpaired.append(file.path)
         else:
             declared = file.folder.lower() == deliverable.id
-            by_item[match[0]].append(((match[1], 0 if declared else 1, file.depth), file))
+            by_item[meant[0]].append(((meant[1], 0 if declared else 1, file.depth), file))
     files: dict[str, SubmittedFile] = {}
     reasons: dict[str, str] = {}
     for item in items:

@@ -456,8 +456,76 @@ class PunctaPerNucleus(Parameters):
         return {self.nuclei: Content.TABLE}
 
 
+class SpeedKymograph(Parameters):
+    """Speed kymographs and velocity fields of wound closure, one of each per experiment.
+
+    Attributes
+    ----------
+    weights
+        Of accuracy, pattern, direction and completeness in the outcome; they add up to 1.
+    near_rows, far_from
+        Bands that count as near the wound, and the first one that counts as far from it.
+    leading_percentile
+        Percentile of the distance to the wound up to which directions are compared.
+    patch_um
+        Width of a band and of the patches over which velocities are compared in the strict score.
+    kymograph, velocity_x, velocity_y
+        The deliverables.
+    """
+
+    weights: dict[str, float] = {"accuracy": 0.5, "pattern": 0.25, "direction": 0.15, "completeness": 0.1}
+    near_rows: int = Field(default=3, ge=1)
+    far_from: int = Field(default=10, ge=1)
+    leading_percentile: float = Field(default=40.0, gt=0, le=100)
+    patch_um: float = Field(default=15.0, gt=0)
+    kymograph: str = "speed_kymograph"
+    velocity_x: str = "velocity_x"
+    velocity_y: str = "velocity_y"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        parts, weights = {"accuracy", "pattern", "direction", "completeness"}, self.weights.values()
+        if set(self.weights) != parts or abs(sum(weights) - 1.0) > 1e-9 or min(weights) < 0:
+            raise ValueError(f"weights needs {', '.join(sorted(parts))}, which add up to 1")
+        if self.far_from < self.near_rows:
+            raise ValueError("far_from must not lie within near_rows")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the three families of images."""
+        return dict.fromkeys((self.kymograph, self.velocity_x, self.velocity_y), Content.IMAGE)
+
+
+class RecruitmentKinetics(Parameters):
+    """One table per dividing cell: the moment of division and curves of both daughters.
+
+    Attributes
+    ----------
+    frame_cap, strict_frame_cap
+        Error of the onset, in frames, from which it scores 0, in the outcome and in the strict score.
+    onset_minutes
+        Largest distance from time 0 of the row that marks the onset.
+    pairing_minutes
+        Largest distance in time of two paired points of a curve.
+    tables
+        The deliverable.
+    """
+
+    frame_cap: float = Field(default=20.0, gt=0)
+    strict_frame_cap: float = Field(default=10.0, gt=0)
+    onset_minutes: float = Field(default=0.5, ge=0)
+    pairing_minutes: float = Field(default=0.51, gt=0)
+    tables: str = "kinetics_per_cell"
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the workbooks."""
+        return {self.tables: Content.WORKBOOK}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "recruitment_kinetics": RecruitmentKinetics,
+    "speed_kymograph": SpeedKymograph,
     "puncta_per_nucleus": PunctaPerNucleus,
     "phenotype_dynamics": PhenotypeDynamics,
     "vessel_segmentation": VesselSegmentation,

@@ -164,8 +164,8 @@ class _Motion:
         self.turn = 2.0 * math.pi / rng.uniform(26.0, 40.0)
         self.phase = rng.uniform(0.0, 2.0 * math.pi)
         hours = experiment.frames * INTERVAL_MIN / 60.0
-        self.wave_start = rng.uniform(-0.25, 0.25) * hours
-        self.wave_speed = rng.uniform(0.75, 1.15) * 230.0 / hours  # um/h
+        self.wave_start = rng.uniform(-0.45, 0.55) * hours
+        self.wave_speed = rng.uniform(0.7, 1.5) * 230.0 / hours  # um/h
         self.wave_width = rng.uniform(38.0, 55.0)
         self.reach = rng.uniform(55.0, 85.0)
         self.pulse = (rng.uniform(0.9, 1.6) * hours, rng.uniform(0.0, 2.0 * math.pi))
