@@ -165,8 +165,8 @@ def sideways_agreement(found: Array, truth: Array, cells: Mask, patch_px: int) -
         total = np.bincount(band, np.sum(way**2, axis=0))
         share = np.bincount(band, np.sum(patches * way, axis=0)) / np.maximum(total, _STANDING)
         left.append(patches - share[band] * way)
-    one, other = left
-    size = [float(np.sum(part**2)) for part in left]
+    one, other = (np.clip(part, -1e100, 1e100) for part in left)  # nobody moves that fast, and squares stay finite
+    size = [float(np.sum(part**2)) for part in (one, other)]
     if size[1] <= 1e-12 * float(np.sum(np.stack([mean(part) for part in truth]) ** 2)):
         return None  # rounding is no motion
     given = (
