@@ -20,6 +20,7 @@ class Content(StrEnum):
     LABEL_STACK = "label_stack"  # (t, y, x) labels over time, one file or one file per frame
     IMAGE = "image"  # intensities
     TABLE = "table"  # delimited text with a header
+    WORKBOOK = "workbook"  # Excel workbook (.xlsx) with tables
     LINEAGE = "lineage"  # Cell Tracking Challenge track table, four integers per line
 
 

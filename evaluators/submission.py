@@ -41,6 +41,7 @@ EXTENSIONS: dict[Content, tuple[str, ...]] = {
     Content.LABEL_STACK: _IMAGES,
     Content.IMAGE: _IMAGES,
     Content.TABLE: (".csv", ".tsv", ".txt"),
+    Content.WORKBOOK: (".xlsx",),
     Content.LINEAGE: (".txt",),
 }
 _FILE_EXTENSIONS = {extension for extensions in EXTENSIONS.values() for extension in extensions}

@@ -20,6 +20,10 @@ def check_header(handle: BinaryIO, deliverable: Deliverable) -> None:
             from evaluators.readers.tables import check_columns
 
             check_columns(handle, deliverable.columns)
+        elif deliverable.content is Content.WORKBOOK:
+            from evaluators.readers.workbooks import check_workbook
+
+            check_workbook(handle)
         elif deliverable.content is Content.LINEAGE:
             from evaluators.readers.track_table import check_track_table
 
