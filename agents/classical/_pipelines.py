@@ -33,6 +33,7 @@ PIPELINES: dict[str, Signature] = {
     "cell_counting": Signature(frozenset({"centroids_per_image"})),
     "hela_segmentation": Signature(frozenset({"nuclei_masks", "cytoplasm_masks"})),
     "oncogenic_puncta": Signature(frozenset({"cell_quants"})),
+    "nuclear_pore": Signature(frozenset({"kinetics_per_cell"})),
     "microglia": Signature(frozenset({"cell_labels"})),
     "brain_vessels": Signature(frozenset({"vessel_masks"})),
     "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),

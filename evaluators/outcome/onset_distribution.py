@@ -1,8 +1,9 @@
 """Onsets of events in two or more conditions, as distributions and, where truth tells, event by event.
 
 *Outcome* (published): mean over conditions of ``1 - D``, with D the Kolmogorov-Smirnov distance of the submitted from
-the reference onsets; 0 for a condition with fewer than two events. A row without a number between 0 and 1 stays in the
-count as an event that lies beyond every true one; a row that repeats an event's place and time counts once.
+the reference onsets, compared to three decimals; 0 for a condition with fewer than two events. A row without a number
+between 0 and 1 stays in the count as an event that lies beyond every true one; a row that repeats an event's place
+and time counts once.
 
 *Strict* needs true events with place and time, which only simulated movies have: harmonic mean of the F1 of matched
 events of each condition, each match weighted by how close its normalised onset is, above chance, and of the difference
@@ -41,6 +42,7 @@ VERSION = "1"
 EVENTS_FILE = "events.csv"
 CONDITION, ONSET = "condition", "start_normalized"
 LOCATION = ("frame", "y", "x")
+DECIMALS = 3  # of onsets; a reference gives no more
 CHANCE_F1 = 0.1  # events set at random on replication foci in S phase stay below
 _SUFFIX = r"(?:(?:cell|nucleus|nuc|rep|replicate|movie|track|roi|pos|fov|event|c|n|r)?[0-9]+)*"
 
@@ -74,7 +76,7 @@ def score(submission: Submission, truth: Truth, parameters: OnsetDistribution) -
     references = read_reference(truth, parameters)
     true_events = _true_events(truth, parameters)
     events = _events(submission, parameters)
-    distances = {name: ks_distance(references[name], events[name].onsets) for name in parameters.conditions}
+    distances = {name: _distance(references[name], events[name].onsets) for name in parameters.conditions}
     scores = {name: 0.0 if distance is None else max(0.0, 1.0 - distance) for name, distance in distances.items()}
     for name, found in events.items():
         if len(found.onsets) < 2:
@@ -258,6 +260,11 @@ def _of_condition(submission: Submission, where: str, onsets: Values, places: Va
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def _distance(reference: Values, onsets: Values) -> float | None:
+    """Return the distance of two samples as published tables print them: equal values that were rounded stay equal."""
+    return ks_distance(np.round(reference, DECIMALS), np.round(onsets, DECIMALS))
 
 
 def _described(name: str, reference: Values, onsets: Values, distance: float | None) -> dict[str, float | int | None]:

@@ -49,7 +49,8 @@ FIELD_UM = 108.0
 OPTICS = Objective(na=1.3, wavelength_nm=560.0, pixel_size_um=FIELD_UM / SHAPE[1], confocal=True)
 FOCUS_PX = 1.05  # standard deviation of a focus before the point spread
 INTERVAL_MIN = 20
-APART_PX = 6.5  # bright foci of a nucleus that exist at the same time keep this distance
+OUT_OF_FOCUS = 0.06  # share of frames in which a focus has left the planes of the projection
+APART_PX = 5.0  # bright foci of a nucleus that exist at the same time keep this distance
 
 GLYPHS = {
     "0": "01110 10001 10011 10101 11001 10001 01110",
@@ -148,7 +149,7 @@ def _add_focus(
     place = _free_place(rng, nucleus, first, last)
     if place is None:
         return False
-    brightness = float(rng.lognormal(0.0, 0.2))
+    brightness = float(np.clip(rng.lognormal(0.0, 0.3), 0.55, 2.0))
     nucleus.foci.append(Focus(place, first, last, onset, brightness, _walk(rng, frames, 0.06).clip(-1.2, 1.2)))
     return True
 
@@ -171,7 +172,7 @@ def _replication(rng: np.random.Generator, nucleus: Nucleus, onsets: list[float]
     for _ in range(2):
         _add_focus(rng, nucleus, entry, entry + int(rng.integers(4, 9)), None, frames)
         _add_focus(rng, nucleus, end - int(rng.integers(5, 9)), end - 1, None, frames)
-    for _ in range(4):
+    for _ in range(8):
         first = entry + int(rng.integers(0, length - 4))
         _add_focus(rng, nucleus, first, min(end - 1, first + int(rng.integers(4, 10))), None, frames)
 
@@ -202,7 +203,7 @@ def _nuclei(condition: Condition, seed: int) -> list[Nucleus]:
     count = condition.complete * EVENTS_PER_NUCLEUS
     mean, deviation = condition.onset
     even = np.clip(mean + deviation * ndtri((rng.permutation(count) + 0.5) / count), 0.02, 0.85)
-    centres = scatter(rng, len(phases), (32.0, 24.0), (SHAPE[0] - 24.0, SHAPE[1] - 24.0), 50.0, tries=400)
+    centres = scatter(rng, len(phases), (32.0, 24.0), (SHAPE[0] - 24.0, SHAPE[1] - 24.0), 42.0, tries=400)
     jitter = _walk(rng, frames, 0.12)
     nuclei = []
     for k, (entry, end) in enumerate(phases[: len(centres)]):
@@ -247,6 +248,8 @@ def _frame(
     weights: tuple[list[float], list[float]] = ([], [])
     for nucleus, (outline, nucleoli, texture) in zip(nuclei, bodies, strict=True):
         inside_s = t in nucleus.replicates
+        # Foci gather in the first frames of S phase and fade in the last.
+        gathered = min(1.0, 0.55 + 0.2 * (t - nucleus.replicates.start), 0.55 + 0.2 * (nucleus.replicates.stop - 1 - t))
         turned = Blob(
             nucleus.path[t],
             outline.radii,
@@ -272,19 +275,27 @@ def _frame(
         for focus in nucleus.foci:
             if inside_s and focus.first <= t <= focus.last:
                 at = nucleus.position(focus.place, t) + focus.wander[t]
+                sharp = 0.35 if rng.random() < OUT_OF_FOCUS else 1.0
                 points[0].append(at)
-                weights[0].append(nucleus.strength[0] * 2600.0 * focus.brightness * (0.75 if t == focus.first else 1.0))
+                weights[0].append(
+                    nucleus.strength[0]
+                    * 1900.0
+                    * sharp
+                    * gathered
+                    * focus.brightness
+                    * (0.75 if t == focus.first else 1.0)
+                )
                 if focus.onset is not None and t >= focus.onset:
                     points[1].append(at + rng.normal(0.0, 0.2, 2))
-                    weights[1].append(1700.0 * focus.brightness * (0.8 if t == focus.onset else 1.0))
+                    weights[1].append(1050.0 * focus.brightness * min(1.0, 0.65 + 0.2 * (t - focus.onset)))
         for spot_focus in nucleus.lone:
             if spot_focus.first <= t <= spot_focus.last:
                 points[1].append(nucleus.position(spot_focus.place, t) + rng.normal(0.0, 0.2, 2))
-                weights[1].append(1500.0 * spot_focus.brightness)
+                weights[1].append(1000.0 * spot_focus.brightness)
         if inside_s:
             for _ in range(24):
                 points[0].append(nucleus.position(_inside(rng, 0.9), t))
-                weights[0].append(nucleus.strength[0] * 330.0 * float(rng.lognormal(0.0, 0.3)))
+                weights[0].append(nucleus.strength[0] * 400.0 * gathered * float(rng.lognormal(0.0, 0.4)))
     for image, spots, light in zip((red, green), points, weights, strict=True):
         if spots:
             image += render_points(SHAPE, np.asarray(spots), np.asarray(light), FOCUS_PX)
@@ -308,7 +319,7 @@ def _movie(condition: Condition, nuclei: list[Nucleus], folder: Path, seed: int)
         lights = _frame(nuclei, bodies, t, rng)
         image = np.zeros((*SHAPE, 3), np.uint8)
         bleach = math.exp(-0.0015 * t)
-        for k, (light, gain) in enumerate(zip(lights, (0.6, 0.85), strict=True)):
+        for k, (light, gain) in enumerate(zip(lights, (0.85, 1.15), strict=True)):
             camera = Camera(gain=gain, offset=-6.0 * gain, read_noise_e=2.0, bits=8)  # the export cut the offset away
             image[..., k] = camera.expose((OPTICS.blur(light) + dim[k]) * bleach, rng)
         image[..., 2] = np.where(image[..., 0] > 3, image[..., 0] - 1, 0)
