@@ -19,6 +19,7 @@ class Content(StrEnum):
     BINARY_IMAGE = "binary_image"  # 2D or 3D, background 0 and one foreground value
     LABEL_STACK = "label_stack"  # (t, y, x) labels over time, one file or one file per frame
     IMAGE = "image"  # intensities
+    CHANNEL_STACK = "channel_stack"  # intensities, several planes and channels in one file
     TABLE = "table"  # delimited text with a header
     WORKBOOK = "workbook"  # Excel workbook (.xlsx) with tables
     LINEAGE = "lineage"  # Cell Tracking Challenge track table, four integers per line

@@ -40,6 +40,7 @@ EXTENSIONS: dict[Content, tuple[str, ...]] = {
     Content.BINARY_IMAGE: _IMAGES,
     Content.LABEL_STACK: _IMAGES,
     Content.IMAGE: _IMAGES,
+    Content.CHANNEL_STACK: _IMAGES,
     Content.TABLE: (".csv", ".tsv", ".txt"),
     Content.WORKBOOK: (".xlsx",),
     Content.LINEAGE: (".txt",),

@@ -31,4 +31,4 @@ def check_header(handle: BinaryIO, deliverable: Deliverable) -> None:
         else:
             from evaluators.readers.tiff import TiffImage
 
-            TiffImage(handle).close()
+            TiffImage(handle, samples=deliverable.content is Content.CHANNEL_STACK).close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -83,6 +84,9 @@ class TiffImage:
     ----------
     handle
         Binary file; closed with the image.
+    samples
+        Whether a page may hold several channels as samples of its pixels; the shape of a plane then has their axis
+        first or last.
 
     Raises
     ------
@@ -91,8 +95,9 @@ class TiffImage:
         ``too_large``.
     """
 
-    def __init__(self, handle: BinaryIO) -> None:
+    def __init__(self, handle: BinaryIO, *, samples: bool = False) -> None:
         self._handle = handle
+        self._samples = samples
         try:
             with _parsing():
                 directories, size = _directories(handle)
@@ -143,6 +148,21 @@ class TiffImage:
                 raise Refusal("wrong_shape", f"plane {index} is {found}, the first one {first}")
             return np.asarray(page.asarray(maxworkers=1))
 
+    def axes(self) -> tuple[str, tuple[int, ...]] | None:
+        """Return letters and lengths of all axes as the file's metadata name them, where they cover all planes.
+
+        ``None`` where the metadata do not describe the file as one array; letters that nobody chose are ``Q`` or ``I``.
+        """
+        with _parsing():
+            self._handle.seek(0)
+            # A reader of its own: looking for series replaces pages by abridged ones.
+            series = tifffile.TiffFile(self._handle, name="image.tif", _multifile=False).series
+            if len(series) < 1:
+                return None
+            axes, shape = str(series[0].axes), tuple(int(length) for length in series[0].shape)
+        count = self.header.planes * math.prod(self.header.plane_shape)
+        return (axes, shape) if math.prod(shape) == count and len(axes) == len(shape) else None
+
     def whole(self) -> NDArray[Any]:
         """Decode all planes into one array without axes of length 1."""
         header = self.header
@@ -181,7 +201,7 @@ class TiffImage:
             samples = int(page.samplesperpixel)
             offsets, counts = tuple(page.dataoffsets), tuple(page.databytecounts)
             decoded = int(np.prod(page.chunks, dtype=object)) * len(offsets)
-            if photometric in _COLOUR or samples != 1:
+            if not self._samples and (photometric in _COLOUR or samples != 1):
                 raise Refusal("colour", f"is a colour image ({samples} samples per pixel); expected one channel")
             if compression not in _LOSSLESS:
                 raise Refusal(
