@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evaluators.model import TruthError
 from evaluators.problems import Refusal
 from evaluators.readers.masks import read_mask
-from evaluators.readers.tables import TextTable, read_numbers, read_texts
+from evaluators.readers.tables import TextTable, column_names, read_numbers, read_texts
 from evaluators.readers.tiff import TiffImage, as_labels
 from evaluators.readers.track_table import read_track_table
 from evaluators.submission import stem_of
@@ -166,6 +166,10 @@ class Truth:
     def texts(self, path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> TextTable:
         """Read columns of a table as text."""
         return self._read(path, lambda handle: read_texts(handle, columns, optional))
+
+    def column_names(self, path: Path, columns: Sequence[str]) -> list[str]:
+        """Return all names in the header of a table, which must have the columns."""
+        return self._read(path, lambda handle: column_names(handle, columns))
 
     def track_table(self, path: Path) -> NDArray[np.int64]:
         """Read a lineage, shape (tracks, 4)."""

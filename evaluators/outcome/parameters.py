@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -522,8 +523,123 @@ class RecruitmentKinetics(Parameters):
         return {self.tables: Content.WORKBOOK}
 
 
+class Interval(BaseModel):
+    """Two columns of a table that together are an interval.
+
+    Attributes
+    ----------
+    start, end
+        The columns.
+    inclusive
+        Whether both are whole units that belong to the interval, such as the first and the last frame of an event.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: str
+    end: str
+    inclusive: bool = False
+
+
+class ArtifactTable(BaseModel):
+    """One delivered table and how it is compared with its reference.
+
+    Attributes
+    ----------
+    deliverable
+        The table.
+    truth
+        File of the reference below ``evaluation``; ``<deliverable>.csv`` by default.
+    keys
+        Columns that together name a row; with an ``interval`` they name what the interval lies on.
+    interval
+        Start and end by which rows are paired, instead of by their keys alone.
+    values, labels
+        Columns of numbers and of classes.
+    matrix
+        Whether all columns beside the keys hold numbers of one quantity, with names that are identifiers as well.
+    depends_on
+        Artifacts from which this one follows. They tell its depth; it is graded by itself.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    deliverable: str
+    truth: str | None = Field(default=None, pattern=r"^[^./\\][^/\\]*$")
+    keys: tuple[str, ...] = ()
+    interval: Interval | None = None
+    values: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    matrix: bool = False
+    depends_on: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.keys and self.interval is None:
+            raise ValueError("keys or an interval must tell rows apart")
+        names = [name.strip().lower() for name in (*self.identifiers, *self.values, *self.labels)]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"column {', '.join(repeated)} is named twice")
+        if self.matrix and (self.values or self.labels or self.interval):
+            raise ValueError("a matrix has keys and no values, labels or interval")
+        return self
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Columns by which rows are paired."""
+        return (*self.keys, *((self.interval.start, self.interval.end) if self.interval else ()))
+
+
+class Artifacts(Parameters):
+    """Tables of a study, each graded against its reference.
+
+    Attributes
+    ----------
+    artifacts
+        Name of each artifact and how it is graded.
+    pass_at
+        Score from which an artifact passes.
+    overlap
+        Least intersection over union of two intervals that pair.
+    """
+
+    artifacts: dict[str, ArtifactTable] = Field(min_length=1)
+    pass_at: float = Field(default=0.8, gt=0, le=1)
+    overlap: float = Field(default=0.5, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _dependencies_exist(self) -> Self:
+        used = [artifact.deliverable for artifact in self.artifacts.values()]
+        if len(set(used)) != len(used):
+            raise ValueError("two artifacts share a deliverable")
+        for name, artifact in self.artifacts.items():
+            if unknown := sorted(set(artifact.depends_on) - set(self.artifacts)):
+                raise ValueError(f"{name} depends on unknown artifact {', '.join(unknown)}")
+        try:
+            self.order()
+        except CycleError as error:
+            raise ValueError(f"artifacts depend on each other: {' -> '.join(error.args[1])}") from error
+        return self
+
+    def order(self) -> tuple[str, ...]:
+        """Return the names of the artifacts, each after those that it depends on."""
+        return tuple(TopologicalSorter({name: one.depends_on for name, one in self.artifacts.items()}).static_order())
+
+    def depths(self) -> dict[str, int]:
+        """Return the length of the longest chain that ends at each artifact, 1 without dependency."""
+        depths: dict[str, int] = {}
+        for name in self.order():
+            depths[name] = 1 + max((depths[other] for other in self.artifacts[name].depends_on), default=0)
+        return depths
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the table of each artifact."""
+        return {artifact.deliverable: Content.TABLE for artifact in self.artifacts.values()}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
+    "artifact": Artifacts,
     "recruitment_kinetics": RecruitmentKinetics,
     "speed_kymograph": SpeedKymograph,
     "puncta_per_nucleus": PunctaPerNucleus,

@@ -4,7 +4,6 @@ them, within bounds, with every row that is not a row named.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import math
 import re
@@ -81,6 +80,19 @@ def check_columns(handle: BinaryIO, columns: Sequence[str]) -> None:
     _layout(read_text(handle, _HEAD_BYTES, head=True), columns)
 
 
+def column_names(handle: BinaryIO, columns: Sequence[str]) -> list[str]:
+    """Return all names in the header of a table that has the columns, as they are written, blanks around them removed.
+
+    Raises
+    ------
+    Refusal
+        As for :func:`check_columns`.
+    """
+    text = read_text(handle, _HEAD_BYTES, head=True)
+    separator, header_line, _ = _layout(text, columns)
+    return _header(text, separator, header_line)
+
+
 def read_numbers(handle: BinaryIO, columns: Sequence[str]) -> NumberTable:
     """Read columns of numbers by name.
 
@@ -127,9 +139,11 @@ def read_texts(handle: BinaryIO, columns: Sequence[str], optional: Sequence[str]
     text = read_text(handle)
     separator, header_line, places = _layout(text, columns)
     wanted = dict(zip(columns, places, strict=True))
+    names = [name.lower() for name in _header(text, separator, header_line)]
     for column in optional:
-        with contextlib.suppress(Refusal):  # lacking, or there twice: as if it were not there
-            wanted[column] = _layout(text, (*columns, column))[2][-1]
+        key = column.strip().lower()
+        if names.count(key) == 1:  # lacking, or there twice: as if it were not there
+            wanted[column] = names.index(key)
     rows: list[dict[str, str]] = []
     lines: list[int] = []
     reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
@@ -144,6 +158,11 @@ def read_texts(handle: BinaryIO, columns: Sequence[str], optional: Sequence[str]
     except csv.Error as error:
         raise Refusal("not_a_table", f"line {reader.line_num}: {error}") from error
     return TextTable(rows, lines, separator)
+
+
+def _header(text: str, separator: str, header_line: int) -> list[str]:
+    line = text.splitlines()[header_line - 1]
+    return [name.strip() for name in next(csv.reader([line], delimiter=separator))]
 
 
 def _layout(text: str, columns: Sequence[str]) -> tuple[str, int, list[int]]:
