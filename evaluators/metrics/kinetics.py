@@ -101,6 +101,31 @@ def pooled_concordance(truth: Sequence[ArrayLike], predicted: Sequence[ArrayLike
     return max(0.0, agreement or 0.0) * float(both.sum() / known.sum())
 
 
+def own_course_concordance(
+    times: Sequence[ArrayLike], truth: Sequence[ArrayLike], predicted: Sequence[ArrayLike]
+) -> float:
+    """Return the concordance of how each curve departs from the common one: 0 for what tells no curve from another.
+
+    Parameters
+    ----------
+    times, truth, predicted : sequences of (n,) array_like
+        As for :func:`pooled_concordance`, with the times of each curve.
+
+    Returns
+    -------
+    float
+        From 0 to 1, 1 for equal curves; :func:`pooled_concordance` itself where there is a single curve, or where the
+        true ones do not differ.
+    """
+    common = common_curve(times, truth)
+    away = [np.asarray(curve, float) - mean for curve, mean in zip(truth, common, strict=True)]
+    if len(away) < 2 or not any(np.nanmax(np.abs(part), initial=0.0) > 1e-9 for part in away):
+        return pooled_concordance(truth, predicted)
+    return pooled_concordance(
+        away, [np.asarray(curve, float) - mean for curve, mean in zip(predicted, common, strict=True)]
+    )
+
+
 def common_curve(times: Sequence[ArrayLike], curves: Sequence[ArrayLike]) -> list[Values]:
     """Return for each curve the mean of all curves at its times: the best curve that tells none from another."""
     all_times = np.concatenate([np.asarray(part, float) for part in times])

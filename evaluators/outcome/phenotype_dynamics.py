@@ -261,7 +261,7 @@ class _Comparison:
     def outcome(self) -> float:
         """The published mean, of the parts that the annotation defines."""
         parts = [self.localization, self.classification, self.trend]
-        return float(np.mean([part for part in parts if part is not None]))
+        return min(1.0, float(np.mean([part for part in parts if part is not None])))
 
     @cached_property
     def chance(self) -> float | None:
@@ -301,7 +301,7 @@ class _Comparison:
         if self.chance is None or self.kappa is None:
             return None
         parts = [above_chance(self.close.f1, self.chance), max(0.0, self.kappa), self.matched_r]
-        return harmonic_mean([part for part in parts if part is not None])
+        return min(1.0, harmonic_mean([part for part in parts if part is not None]))
 
 
 def _name_faults(submission: Submission, comparison: _Comparison) -> None:

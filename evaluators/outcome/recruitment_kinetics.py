@@ -6,12 +6,13 @@ points that it has. Only cells whose movies are in the input count; a cell witho
 curve.
 
 *Strict*: harmonic mean of the onset (smaller cap, above the best single frame for all), the inner core and the non-core
-(concordance of all daughters' curves, each in units of its own end, above that of the best common curve) and the
-volumes (concordance in their own unit, above the common curve). Any rising curve correlates with any other; telling
+(concordance of how the daughters' curves, each in units of its own end, depart from their common course) and the
+volumes (the same in their own unit). Any rising curve correlates with any other; telling
 daughters and cells apart takes measurement.
 
-Daughters are compared under the better of both assignments, point by point in time. A blank cell is a missing point and
-shifts nothing.
+Daughters are compared under the better of both assignments (outcome: by the inner core; strict: by all series), point
+by point in time. A blank cell is a missing point and
+shifts nothing. In the strict score a cell counts only with both daughters.
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ from evaluators.metrics.agreement import pearson
 from evaluators.metrics.kinetics import (
     at_times,
     blind_onset_score,
-    common_curve,
     onset_score,
+    own_course_concordance,
     own_scale,
-    pooled_concordance,
 )
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
@@ -350,6 +350,32 @@ class _Cell:
             return np.full(len(times), np.nan)
         return at_times(self.found.times, times, self.found.curves[series, other], self.parameters.pairing_minutes)
 
+    @cached_property
+    def strict_swap(self) -> bool:
+        """Whether all series together speak for the other assignment of daughters: by the squared errors."""
+
+        def error(swap: bool) -> float:
+            total = 0.0
+            for series in ("core", "noncore", "volume"):
+                for daughter in (0, 1):
+                    true, found = self.true_curve(series, daughter)[1], self.curve(series, daughter, swap=swap)
+                    if series != "volume":
+                        true, found = own_scale(true), own_scale(found)
+                    if np.isfinite(found).any():
+                        total += float(np.nanmean((true - found) ** 2) / max(float(np.var(true)), 1e-12))
+                    else:
+                        total += 1e6 * len(true)
+            return total
+
+        return error(True) < error(False)
+
+    def paired_curve(self, series: str, daughter: int) -> Values:
+        """Return a curve for the strict score: a cell of which one daughter was left out altogether has none."""
+        curves = [self.curve(series, number, swap=self.strict_swap) for number in (0, 1)]
+        if any(len(curve) and not np.isfinite(curve).any() for curve in curves):
+            return np.full(len(curves[daughter]), np.nan)
+        return curves[daughter]
+
     def _correlation(self, *, swap: bool) -> tuple[float, float, float | None]:
         """Return the published curve score, the share of points, and Pearson's correlation of the inner core."""
         true = np.concatenate([self.true_curve("core", daughter)[1] for daughter in (0, 1)])
@@ -375,7 +401,7 @@ class _Strict:
         )
 
     def curves(self, series: str, *, scaled: bool) -> float | None:
-        """Agreement of all daughters' curves above the common one; ``None`` where the reference lacks the series."""
+        """Agreement of how daughters depart from their common course; ``None`` where the reference lacks the series."""
         daughters = [
             (cell, daughter) for cell in self.cells for daughter in (0, 1) if len(cell.true_curve(series, daughter)[1])
         ]
@@ -384,9 +410,8 @@ class _Strict:
         scale = own_scale if scaled else np.asarray
         times = [cell.true_curve(series, daughter)[0] for cell, daughter in daughters]
         true = [np.asarray(scale(cell.true_curve(series, daughter)[1])) for cell, daughter in daughters]
-        found = [np.asarray(scale(cell.curve(series, daughter))) for cell, daughter in daughters]
-        chance = pooled_concordance(true, common_curve(times, true)) if len(daughters) > 1 else 0.0
-        return above_chance(pooled_concordance(true, found), chance)
+        found = [np.asarray(scale(cell.paired_curve(series, daughter))) for cell, daughter in daughters]
+        return own_course_concordance(times, true, found)
 
     @cached_property
     def parts(self) -> dict[str, float | None]:
@@ -399,7 +424,7 @@ class _Strict:
 
     @property
     def value(self) -> float:
-        return harmonic_mean([part for part in self.parts.values() if part is not None])
+        return min(1.0, harmonic_mean([part for part in self.parts.values() if part is not None]))
 
 
 def _name_conventions(submission: Submission, parameters: RecruitmentKinetics, cells: Sequence[_Cell]) -> None:
@@ -431,7 +456,7 @@ def _result(submission: Submission, parameters: RecruitmentKinetics, cells: Sequ
     strict = _Strict(cells, parameters)
     known = errors[np.isfinite(errors)]
     return OutcomeScore(
-        outcome=0.5 * accuracy + 0.5 * curves if scored else 0.0,
+        outcome=min(1.0, 0.5 * accuracy + 0.5 * curves) if scored else 0.0,
         strict=strict.value if scored else 0.0,
         delivered=submission.delivered,
         evaluator="recruitment_kinetics",

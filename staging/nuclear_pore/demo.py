@@ -65,14 +65,14 @@ class Daughter:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, side: float, early: float) -> Daughter:
-        rest = 3.0 + 4.5 * early + rng.uniform(-0.5, 0.5)
+        rest = 2.3 + 6.0 * early + rng.uniform(-0.7, 0.7)
         return cls(
             side=side,
             grown=rng.uniform(1.7, 3.4),
             growth_minutes=rng.uniform(3.5, 9.0),
             rest_half=rest,
             rest_steep=rng.uniform(3.0, 6.0),
-            core_half=rest + rng.uniform(1.0, 4.5),
+            core_half=rest + rng.uniform(0.5, 5.0),
             core_steep=rng.uniform(3.0, 7.0),
             drift_up=rng.uniform(-0.012, 0.025),
         )
@@ -139,7 +139,7 @@ def _frame(
         rho = np.sqrt(sum((t / r) ** 2 for t, r in zip(turned, radii, strict=True)))
         return np.asarray(np.clip(0.5 + (1.0 - rho) * 4.0, 0.0, 1.0))
 
-    cell = inside(np.zeros(3), np.array([5.6, 6.6, 9.6]))
+    cell = inside(np.zeros(3), np.array([6.3, 7.4, 10.4]))
     measured: list[Measured] = []
     bodies = []
     points, weights = [], []
@@ -215,7 +215,7 @@ def make(destination: Path, seed: int) -> None:
     """Write the movies and the workbook."""
     sheets: dict[str, list[list[object]]] = {}
     order = stream(seed, "order")
-    onsets = order.permutation(np.linspace(5, 15, CELLS).round().astype(int)) + order.integers(-1, 2, CELLS)
+    onsets = order.permutation(np.linspace(4, 14, CELLS).round().astype(int)) + order.integers(-1, 2, CELLS)
     early = order.permutation((np.arange(CELLS) + 0.5) / CELLS)
     for cell in range(CELLS):
         rng = stream(seed, "cell", cell)
