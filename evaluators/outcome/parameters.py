@@ -637,6 +637,54 @@ class Artifacts(Parameters):
         return {artifact.deliverable: Content.TABLE for artifact in self.artifacts.values()}
 
 
+class MosaicCytometry(Parameters):
+    """A stitched mosaic of several channels and planes, and mean features of two populations of cells.
+
+    Attributes
+    ----------
+    image, summary, cells
+        The deliverables: mosaic, table of means, and (optional) table of cells.
+    channels
+        Names of the channels, in the order of the mosaic.
+    planes
+        Number of planes.
+    grid
+        Rows and columns of tiles, where the reference data do not tell the position of each.
+    locator
+        Channel in which tiles are looked for.
+    headline
+        Channel and feature of the means that are compared with the reference.
+    stitching_weight
+        Weight of the mosaic in the outcome.
+    canvas_tolerance_px, band_rows, tile_tolerance_px
+        Tolerance of the canvas, height of the band of the profile, and largest error of a tile that lies right.
+    """
+
+    image: str = "stitched_image"
+    summary: str = "summary_statistics"
+    cells: str | None = None
+    channels: tuple[str, ...] = Field(min_length=1)
+    planes: int = Field(ge=1)
+    grid: tuple[int, int]
+    locator: str = "DAPI"
+    headline: tuple[tuple[str, str], ...] = (("Bodipy", "Sigma"), ("DAPI", "r"), ("CD45", "rf"))
+    stitching_weight: float = Field(default=0.7, ge=0, le=1)
+    canvas_tolerance_px: float = Field(default=20.0, gt=0)
+    band_rows: int = Field(default=100, ge=1)
+    tile_tolerance_px: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _channels_exist(self) -> Self:
+        named = {self.locator, *(channel for channel, _ in self.headline)}
+        if unknown := sorted(named - set(self.channels)):
+            raise ValueError(f"unknown channel {', '.join(unknown)}; expected {', '.join(self.channels)}")
+        return self
+
+    def deliverable_ids(self) -> dict[str, Content]:
+        """Return the mosaic and the table of means."""
+        return {self.image: Content.CHANNEL_STACK, self.summary: Content.TABLE}
+
+
 # The outcome kinds. The evaluator of a kind is the module ``evaluators.outcome.<kind>``.
 PARAMETERS: dict[str, type[Parameters]] = {
     "artifact": Artifacts,
@@ -645,6 +693,7 @@ PARAMETERS: dict[str, type[Parameters]] = {
     "puncta_per_nucleus": PunctaPerNucleus,
     "phenotype_dynamics": PhenotypeDynamics,
     "vessel_segmentation": VesselSegmentation,
+    "mosaic_cytometry": MosaicCytometry,
     "filament_segmentation": FilamentSegmentation,
     "molecule_localization": MoleculeLocalization,
     "instance_segmentation": InstanceSegmentation,
