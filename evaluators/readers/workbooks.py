@@ -96,12 +96,17 @@ def _refuse_entities(handle: BinaryIO) -> None:
 
 
 def _rows(sheet: Any) -> Sheet:
+    sheet.reset_dimensions()  # what a file declares need not be what it holds
     rows: Sheet = []
-    for row in sheet.iter_rows(max_row=MAX_ROWS + 1, max_col=MAX_COLUMNS, values_only=True):
-        if len(rows) == MAX_ROWS:
-            raise Refusal("too_large", f"sheet {shown(sheet.title)} has more than {MAX_ROWS} rows")
-        cells = tuple(cell if isinstance(cell, str | int | float | bool) else None for cell in row)
-        rows.append(cells)
-    while rows and not any(cell is not None for cell in rows[-1]):
+    for row in sheet.iter_rows(values_only=True):
+        if len(rows) == MAX_ROWS or len(row) > MAX_COLUMNS:
+            raise Refusal(
+                "too_large", f"sheet {shown(sheet.title)} reaches beyond {MAX_ROWS} rows or {MAX_COLUMNS} columns"
+            )
+        cells = [cell if isinstance(cell, str | int | float | bool) else None for cell in row]
+        while cells and cells[-1] is None:
+            cells.pop()
+        rows.append(tuple(cells))
+    while rows and not rows[-1]:
         rows.pop()
     return rows

@@ -72,7 +72,7 @@ def test_damage_never_pays(data: Any, falls: Any) -> None:
 
     def noisy(number: int, table: Table, size: float) -> Table:
         values = table[series(table)]
-        return table.assign(**(values + size * values.max() * noise[number, : len(table)]))
+        return table.assign(**(values + size * values.max().to_numpy() * noise[number, : len(table)]))
 
     def late(number: int, table: Table, frames: float) -> Table:
         return table.assign(**{FRAME: table[FRAME] + int(frames) * (1 if number % 2 else -1)})
@@ -81,7 +81,7 @@ def test_damage_never_pays(data: Any, falls: Any) -> None:
         return table.assign(**table[series(table)].shift(int(frames)).bfill())
 
     def thinned(number: int, table: Table, share: float) -> Table:
-        lost = rng.permutation(len(table)) < -1
+        lost = np.zeros(len(table), bool)
         lost[np.argsort(noise[number, : len(table), 0])[: round(share * len(table))]] = True
         lost[table[TIME] == 0] = False
         return table[~lost]
@@ -108,7 +108,7 @@ def test_mild_damage_is_forgiven(data: Any) -> None:
 
     def mild(number: int, table: Table) -> Table:
         values = table[series(table)]
-        values = 1.1 * values + 0.03 * values.max() * rng.normal(0.0, 1.0, values.shape)
+        values = 1.1 * values + 0.03 * values.max().to_numpy() * rng.normal(0.0, 1.0, values.shape)
         values[[name for name in values if "Volume" in name]] /= 1.1
         off = 1 if number == 0 else 0
         return table.assign(**values, **{FRAME: table[FRAME] + off}).drop(index=table.index[-2])
