@@ -10,8 +10,8 @@ import numpy as np
 Key = tuple[str, str, str]  # population, channel, feature
 
 
-def relative_agreement(value: float | None, reference: float) -> float:
-    """Return ``max(0, 1 - |value - reference| / |reference|)``; 0 for a missing value or a reference of 0.
+def relative_agreement(value: float | None, reference: float, tolerance: float = 1.0) -> float:
+    """Return ``max(0, 1 - |value - reference| / (tolerance |reference|))``; 0 for no value or a reference of 0.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def relative_agreement(value: float | None, reference: float) -> float:
     """
     if value is None or not math.isfinite(value) or reference == 0:
         return 0.0
-    return max(0.0, 1.0 - abs(value - reference) / abs(reference))
+    return max(0.0, 1.0 - abs(value - reference) / (tolerance * abs(reference)))
 
 
 def direction_agreement(
@@ -46,18 +46,20 @@ def contrast_agreement(
     references: Mapping[Key, float],
     pairs: Sequence[tuple[str, str]],
     populations: tuple[str, str],
+    tolerance: float = 0.5,
 ) -> float:
     """Return how near the differences between two populations come to the true ones, averaged over pairs.
 
-    Each is ``max(0, 1 - |difference - true difference| / |true difference|)``: no difference, one of the wrong sign,
-    twice the true one, and a missing value are worth 0, whatever the level of both populations.
+    Each is ``max(0, 1 - |difference - true difference| / (tolerance |true difference|))``: no difference, one of the
+    wrong sign, one that is half or one and a half times the true one, and a missing value are worth 0, whatever the
+    level of both populations.
     """
     total = 0.0
     for channel, feature in pairs:
         true = _difference(references, channel, feature, populations)
         found = _difference(values, channel, feature, populations)
         if true is not None:
-            total += relative_agreement(found, true)
+            total += relative_agreement(found, true, tolerance)
     return total / len(pairs)
 
 
@@ -67,7 +69,7 @@ def effect_size_agreement(
     references: Mapping[tuple[str, str], float],
     populations: tuple[str, str],
 ) -> float | None:
-    """Return Spearman's correlation of effect sizes (Cohen's d) with reference ones, or ``None`` for less than three."""
+    """Return Spearman's correlation of effect sizes (Cohen's d) with reference ones; ``None`` for less than three."""
     found: list[float] = []
     true: list[float] = []
     one, two = populations

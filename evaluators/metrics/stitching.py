@@ -160,8 +160,8 @@ class Placement:
     ----------
     share
         Tiles in the largest group that is displaced alike within the tolerance, among all tiles.
-    above_chance
-        The same, with one tile alone (which always agrees with itself) as 0.
+    pairs
+        Pairs of tiles within that group, among all pairs: 0 for one tile, which always agrees with itself.
     shift
         Displacement of that group, ``(dy, dx)``; ``None`` without any tile.
     errors
@@ -169,7 +169,7 @@ class Placement:
     """
 
     share: float
-    above_chance: float
+    pairs: float
     shift: tuple[float, float] | None
     errors: Array
 
@@ -197,16 +197,16 @@ def placement(locations: Sequence[Location | None], tolerance_px: float, least_c
     centre = int(np.argmax(votes))
     shift = np.median(points[distance[centre] <= tolerance_px], axis=0)
     errors[good] = np.hypot(*(points - shift).T)
-    share = float((errors <= tolerance_px).sum() / count)
-    chance = 1.0 / count
-    above = max(0.0, (share - chance) / (1.0 - chance)) if count > 1 else share
-    return Placement(share, above, (float(shift[0]), float(shift[1])), errors)
+    right = int((errors <= tolerance_px).sum())
+    pairs = right * (right - 1) / (count * (count - 1)) if count > 1 else float(right)
+    return Placement(right / count, pairs, (float(shift[0]), float(shift[1])), errors)
 
 
-def channel_identity(truth: Array, predicted: Array, *, slack: float = 0.01) -> Array:
-    """Return for each image of a set its correlation with its own true image, 0 where another true one fits better.
+def plane_identity(truth: Array, predicted: Array, *, slack: float = 0.01, mistaken: float = 0.1) -> Array:
+    """Return for each image of a set its correlation with its own true image, at least 0.
 
-    A mosaic whose channels or planes are exchanged, or all copies of one, shows right structures at the wrong place.
+    Where another true image fits better, a tenth of it: a mosaic whose channels or planes are exchanged, or all copies
+    of one, shows right structures at the wrong place.
 
     Parameters
     ----------
@@ -214,10 +214,12 @@ def channel_identity(truth: Array, predicted: Array, *, slack: float = 0.01) -> 
         True and predicted images in the same order.
     slack : float
         By how much another true image may fit better, since neighbouring planes hardly differ.
+    mistaken : float
+        What is left of the correlation of an image that fits another one better.
     """
     a, b = (values - values.mean(axis=1, keepdims=True) for values in (truth, predicted))
     norm = np.outer(np.sqrt((b**2).sum(axis=1)), np.sqrt((a**2).sum(axis=1)))
     with np.errstate(invalid="ignore", divide="ignore"):
         table = np.where(norm > 0, (b @ a.T) / norm, 0.0)
     own = np.diag(table)
-    return np.asarray(np.where(own + slack >= table.max(axis=1), np.maximum(own, 0.0), 0.0))
+    return np.asarray(np.maximum(own, 0.0) * np.where(own + slack >= table.max(axis=1), 1.0, mistaken))

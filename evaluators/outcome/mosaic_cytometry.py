@@ -2,10 +2,10 @@
 
 *Outcome* (published): 0.7 times the quality of the mosaic (half from the size of its canvas, half from the correlation
 of intensity profiles in a band across its middle, per channel) plus 0.3 times the nearness of six population means to
-the reference table. *Strict*: harmonic mean of the share of tiles that lie right to a pixel after one shift of the
-whole, above chance; of the correlation of every channel and plane with its own reference; and of the features, half from
-the direction of all sixteen differences, above chance, half from the size of three. The band shows one row of tiles, and
-decibels that are far off are still near in relative terms; strict sees the whole mosaic and differences only.
+the reference table. *Strict*: harmonic mean of the share of pairs of tiles that lie right to each other to a pixel; of
+the correlation of every channel and plane with its own reference, each of them necessary; of the direction of all
+sixteen differences between the populations, above chance; and of the size of three of them. The band shows one row of
+tiles, and decibels that are far off are still near in relative terms; strict sees the whole mosaic, and differences.
 
 Either deliverable can be missing and then scores 0 in its part. A mosaic that is shifted or has a margin is compared
 where it overlaps, if that fits better than stretching its profile.
@@ -37,10 +37,10 @@ from evaluators.metrics.stitching import (
     Placement,
     aligned_correlation,
     canvas_agreement,
-    channel_identity,
     global_shift,
     locate,
     placement,
+    plane_identity,
     profile_correlation,
 )
 from evaluators.model import Deliverable, OutcomeScore, TruthError
@@ -102,7 +102,9 @@ def score(submission: Submission, truth: Truth, parameters: MosaicCytometry) -> 
     features = _score_features(submission, parameters, means, effects)
     stitching = 0.5 * image.canvas + 0.5 * float(np.mean(image.profiles))
     outcome = parameters.stitching_weight * stitching + (1.0 - parameters.stitching_weight) * features.alignment
-    strict = harmonic_mean([image.placement.above_chance, image.content, features.strict])
+    strict = harmonic_mean(
+        [image.placement.pairs, image.content, above_chance(features.direction, 0.5), features.contrast]
+    )
     names = parameters.channels
     return OutcomeScore(
         outcome=outcome,
@@ -117,10 +119,10 @@ def score(submission: Submission, truth: Truth, parameters: MosaicCytometry) -> 
             "profile": float(np.mean(image.profiles)),
             **{f"profile_{name}": value for name, value in zip(names, image.profiles, strict=True)},
             "placed_tiles": image.placement.share,
+            "placed_pairs": image.placement.pairs,
             "content": image.content,
             **{f"content_{name}": value for name, value in zip(names, image.by_channel, strict=True)},
             "feature_alignment": features.alignment,
-            "feature_strict": features.strict,
             "direction_agreement": features.direction,
             "contrast_agreement": features.contrast,
             "effect_size_rank_correlation": features.effect_size,
@@ -235,7 +237,8 @@ class _ImageScores:
 
     @property
     def content(self) -> float:
-        return float(np.mean(self.by_channel))
+        """Every channel is necessary."""
+        return harmonic_mean(self.by_channel)
 
 
 def _choose(submission: Submission, parameters: MosaicCytometry, canvas: tuple[int, int]) -> SubmittedFile | None:
@@ -346,7 +349,7 @@ def _score_image(
     if right:
         sizes = ((true.rows, true.columns), (found.rows, found.columns))
         canvas = canvas_agreement(*sizes, parameters.canvas_tolerance_px)
-    by_channel = content.mean(axis=0).tolist() if len(content) else [0.0] * channels
+    by_channel = [harmonic_mean(planes) for planes in content.T.tolist()] if len(content) else [0.0] * channels
     items = [
         {
             "tile": k,
@@ -409,7 +412,7 @@ def _content(own: ChannelStack, stack: ChannelStack, shift: tuple[int, int]) -> 
                 found.append(_picture(own.plane(z, channel), shift, plane.shape, step))
             except Refusal:  # named when the profile was read
                 found.append(np.zeros_like(true[-1]))
-    scores = channel_identity(np.asarray(true), np.asarray(found))
+    scores = plane_identity(np.asarray(true), np.asarray(found))
     return scores.reshape(stack.planes, stack.channels)
 
 
@@ -440,10 +443,6 @@ class _FeatureScores:
     effect_size: float | None
     reported: int
     items: list[dict[str, Any]]
-
-    @property
-    def strict(self) -> float:
-        return 0.5 * (above_chance(self.direction, 0.5) + self.contrast)
 
 
 def _score_features(
