@@ -250,8 +250,9 @@ def measure(well: Well, dna: Image, factor: Image, radius: float) -> Cells:
     signal, ring, cells = segment_cells(factor, nuclei, radius)
     index = np.arange(1, count + 1)
     core = np.where(ndi.binary_erosion(nuclei > 0), nuclei, 0)
-    nuclear = np.asarray(ndi.mean(signal, core, index), float)
-    cytoplasmic = np.asarray(ndi.mean(signal, ring, index), float)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a label without pixels has no mean
+        nuclear = np.asarray(ndi.mean(signal, core, index), float)
+        cytoplasmic = np.asarray(ndi.mean(signal, ring, index), float)
     ring_area = np.bincount(ring.ravel(), minlength=count + 1)[1:]
     area, y, x, elongation = shapes(nuclei)
     brightness = label_medians(dna_signal, nuclei)[1:]

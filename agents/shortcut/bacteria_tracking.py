@@ -22,8 +22,8 @@ def _result(change: Change, input_dir: Path, truth_dir: Path, output_dir: Path) 
     stack, rows = change(tifffile.imread(path), tracks)
     name = path.name.replace("_GT", "_RES")
     kind = np.uint16 if stack.max() < 2**16 else np.uint32
-    options = {"ome": True, "metadata": {"axes": "TYX"}, "compression": "zlib", "photometric": "minisblack"}
-    tifffile.imwrite(output_dir / name, stack.astype(kind), **options)
+    with tifffile.TiffWriter(output_dir / name, ome=True) as writer:
+        writer.write(stack.astype(kind), metadata={"axes": "TYX"}, compression="zlib", photometric="minisblack")
     np.savetxt(output_dir / "res_track.txt", rows, fmt="%d")
 
 
