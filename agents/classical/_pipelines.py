@@ -28,6 +28,7 @@ class Signature:
 
 PIPELINES: dict[str, Signature] = {
     "bacteria_tracking": Signature(frozenset({"segmentation_masks", "tracking_lineage"})),
+    "wound_healing": Signature(frozenset({"speed_kymograph", "velocity_x", "velocity_y"})),
     "microtubules": Signature(frozenset({"segmentation_masks"}), ("microtubule", "filament")),
     "dna_paint": Signature(frozenset({"localization_list"})),
     "cell_counting": Signature(frozenset({"centroids_per_image"})),
@@ -35,6 +36,7 @@ PIPELINES: dict[str, Signature] = {
     "oncogenic_puncta": Signature(frozenset({"cell_quants"})),
     "nuclear_pore": Signature(frozenset({"kinetics_per_cell"})),
     "microglia": Signature(frozenset({"cell_labels"})),
+    "tile_stitching": Signature(frozenset({"stitched_image", "summary_statistics"})),
     "brain_vessels": Signature(frozenset({"vessel_masks"})),
     "zebrafish_cells": Signature(frozenset({"segmentation_masks"}), ("plasma membrane", "lumen", "rosette")),
     "golgi_colocalization": Signature(frozenset({"per_cell_coefficients"})),
