@@ -151,7 +151,7 @@ def read_movie(path: Path, instruction: str) -> Movie:
 def measure_movie(movie: Movie) -> Course:
     """Find the onset and measure both daughters from then on."""
     frames = len(movie.values)
-    onset = find_onset([len(dna_masses(movie, frame)[2]) for frame in range(frames)])
+    onset = find_onset([len(dna_masses(movie, frame, fine=False)[2]) for frame in range(frames)])
     curves = {name: np.full((frames, 2), np.nan) for name in MEASURES}
     outlines: dict[int, tuple[Volume, Labels, Labels]] = {}
     shown = {onset, onset + (frames - onset) // 4, onset + (frames - onset) // 2, frames - 1}
@@ -191,12 +191,14 @@ def measure_movie(movie: Movie) -> Course:
     return Course(movie.path.stem, onset, minutes, curves, outlines)
 
 
-def dna_masses(movie: Movie, frame: int) -> tuple[Volume, Labels, list[int]]:
+def dna_masses(movie: Movie, frame: int, *, fine: bool = True) -> tuple[Volume, Labels, list[int]]:
     """Return smoothed DNA of a frame, its labelled masses, and the labels of those that can be the cell's own."""
-    dna = ndi.gaussian_filter(movie.channel(frame, 1), [SMOOTHING_UM / step for step in movie.fine])
+    step = movie.fine if fine else movie.spacing
+    raw = movie.channel(frame, 1) if fine else movie.values[frame, :, 1].astype(np.float32)
+    dna = ndi.gaussian_filter(raw, [SMOOTHING_UM / s for s in step])
     labels, count = ndi.label(dna > otsu(dna))
     sizes = np.bincount(labels.ravel(), minlength=count + 1)[1:]
-    voxel = float(np.prod(movie.fine))
+    voxel = float(np.prod(step))
     large = [n + 1 for n in np.argsort(-sizes)[:2] if sizes[n] * voxel > LEAST_UM3]
     if len(large) == 2 and sizes[large[1] - 1] < LEAST_SHARE * (sizes[large[0] - 1] + sizes[large[1] - 1]):
         large = large[:1]
