@@ -21,7 +21,9 @@ def harmonic_mean(parts: Sequence[float]) -> float:
     """
     if not parts:
         raise ValueError("expected at least one part")
-    return 0.0 if min(parts) <= 0.0 else len(parts) / sum(1.0 / part for part in parts)
+    if min(parts) <= 0.0:
+        return 0.0
+    return min(max(parts), len(parts) / sum(1.0 / part for part in parts))  # rounding may exceed every part
 
 
 def bootstrap_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:

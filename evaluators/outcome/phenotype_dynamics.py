@@ -301,7 +301,7 @@ class _Comparison:
         if self.chance is None or self.kappa is None:
             return None
         parts = [above_chance(self.close.f1, self.chance), max(0.0, self.kappa), self.matched_r]
-        return min(1.0, harmonic_mean([part for part in parts if part is not None]))
+        return harmonic_mean([part for part in parts if part is not None])
 
 
 def _name_faults(submission: Submission, comparison: _Comparison) -> None:

@@ -311,7 +311,7 @@ class _Comparison:
         """The strict score."""
         order = None if self.order is None else max(0.0, self.order)
         parts = [self.counts, self.state_f1(bearing=True), self.state_f1(bearing=False), order]
-        return min(1.0, harmonic_mean([part for part in parts if part is not None]))
+        return harmonic_mean([part for part in parts if part is not None])
 
 
 def _name_conventions(submission: Submission, comparison: _Comparison) -> None:

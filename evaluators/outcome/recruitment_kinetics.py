@@ -424,7 +424,7 @@ class _Strict:
 
     @property
     def value(self) -> float:
-        return min(1.0, harmonic_mean([part for part in self.parts.values() if part is not None]))
+        return harmonic_mean([part for part in self.parts.values() if part is not None])
 
 
 def _name_conventions(submission: Submission, parameters: RecruitmentKinetics, cells: Sequence[_Cell]) -> None:

@@ -159,6 +159,8 @@ def test_harmonic_mean() -> None:
     assert harmonic_mean([1.0, 1.0]) == 1.0
     assert harmonic_mean([1.0, 0.0]) == 0.0
     assert harmonic_mean([0.25]) == 0.25
+    almost = 1.0 - 2.0**-53
+    assert all(harmonic_mean([almost] * parts) <= almost for parts in range(1, 20))  # never above its parts
     assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="at least one"):
         harmonic_mean([])
