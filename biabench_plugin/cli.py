@@ -188,6 +188,43 @@ def report(
     print("\n".join(made.terminal_lines()))
 
 
+@app.command("new-task")
+def new_task(
+    slug: str,
+    into: Annotated[Path, typer.Option(help="Folder of tasks to write to; default: here.")] = Path(),
+    kind: Annotated[str, typer.Option(help="Kind of outcome that the skeleton is for.")] = "cell_counting",
+) -> None:
+    """Write the skeleton of a task to INTO/SLUG: task.yaml, brief.md, detailed.md, demo.py."""
+    from biabench_plugin.newtask import NewTaskError, create
+
+    try:
+        files = create(slug, into, kind)
+    except (NewTaskError, OSError) as error:
+        _stop(str(error))
+    print("\n".join(map(str, files)), f"next: biabench check-task {into / slug}", sep="\n")
+
+
+@app.command("check-task")
+def check_task(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A task folder; its demo.py is run.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the demo data.")] = 0,
+) -> None:
+    """Check a task folder: specification, instructions, demo data, replay 1.0, empty 0. One line per check.
+
+    Exit status: 0 fit (warnings included), 1 a check failed, 2 misuse.
+    """
+    from biabench_plugin.checktask import check_task as check
+
+    if not (folder / "task.yaml").is_file():
+        _stop(f"{folder}: no task folder; expected a folder with task.yaml")
+    failed = False
+    for finding in check(folder, seed):
+        print(finding, flush=True)
+        failed |= finding.verdict == "FAIL"
+    if failed:
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()

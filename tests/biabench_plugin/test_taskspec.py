@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from biabench_plugin.checktask import leaks
 from biabench_plugin.taskspec import LEVELS, TaskError, load_task, load_tasks, render_instruction
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,20 +40,9 @@ def test_instruction_has_body_and_four_blocks_in_order(slug: str, level: str) ->
 
 @pytest.mark.parametrize("slug", sorted(TASKS))
 def test_nothing_about_source_or_scoring_reaches_the_agent(slug: str) -> None:
-    task = TASKS[slug]
     for level in LEVELS:
-        text = render_instruction(task, level, gpu=True, input_dir="/input", output_dir="/output").lower()
-        for secret in (
-            task.dataset_id,
-            task.source.doi,
-            task.source.accession,
-            task.slug,
-            task.outcome.kind,
-            task.label,
-        ):
-            assert secret.lower() not in text, secret
-        for word in ("ground truth", "evaluator", "strict", "outcome score", "dice", "panoptic", "benchmark", "rubric"):
-            assert not re.search(rf"\b{word}\b", text), word
+        text = render_instruction(TASKS[slug], level, gpu=True, input_dir="/input", output_dir="/output")
+        assert leaks(TASKS[slug], text) == []
 
 
 def test_compute_line_follows_the_gpu() -> None:
