@@ -133,12 +133,18 @@ def _submitted(submission: Submission, deliverable_id: str) -> LocalizationList 
     return readable[0][1]
 
 
+def _ordered(rows: LocalizationList) -> LocalizationList:
+    """Sort rows, brightness last, so that the order of molecules at the same place decides nothing."""
+    order = np.lexsort((rows.intensities, *rows.positions.T[::-1], rows.frames))
+    return LocalizationList(rows.frames[order], rows.positions[order], rows.intensities[order], rows.invalid)
+
+
 class _Comparison:
     """One list against the reference."""
 
     def __init__(self, reference: LocalizationList, found: LocalizationList, parameters: MoleculeLocalization) -> None:
-        self.reference = reference
-        self.found = found
+        self.reference = reference = _ordered(reference)
+        self.found = found = _ordered(found)
         self.parameters = parameters
         self.matching = self.match(parameters.distance_px)
         one, other = self.matching.truth_index, self.matching.predicted_index

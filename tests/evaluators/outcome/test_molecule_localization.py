@@ -219,3 +219,9 @@ def test_same_score_for_any_order(score: Scorer) -> None:
     noisy = [(t, x + rng.normal(0, 0.5), y, grey) for t, x, y, grey in TRUTH]
     first: Any = score(rows(*noisy))
     assert score(rows(*noisy[::-1])).model_dump(exclude={"items"}) == first.model_dump(exclude={"items"})
+
+
+def test_two_molecules_at_one_place_are_told_apart_by_brightness(score: Scorer, truth: Path) -> None:
+    pair = [(0, 20.0, 20.0, 50.0), (0, 20.0, 20.0, 900.0), (1, 40.0, 40.0, 300.0)]
+    (truth / NAME).write_text(rows(*pair, separator=" ", header="frame x y intensity"))
+    assert score(rows(*pair)).outcome == score(rows(*pair[::-1])).outcome == 1.0
