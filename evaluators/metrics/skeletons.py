@@ -64,7 +64,7 @@ def skeletonise(mask: Mask) -> Mask:
     # scikit-image pads by itself.
     margin = tuple(slice(max(0, part.start - 1), part.stop + 1) for part in box)
     result = np.zeros(mask.shape, bool)
-    result[margin] = skeletonize(np.ascontiguousarray(mask[margin]))  # type: ignore[no-untyped-call]
+    result[margin] = skeletonize(np.ascontiguousarray(mask[margin]))
     return result if result[margin].any() else mask.copy()
 
 
