@@ -57,11 +57,11 @@ def aligned_correlation(truth: ArrayLike, predicted: ArrayLike, shift: int) -> f
 
 
 def correlation(one: ArrayLike, other: ArrayLike) -> float:
-    """Return Pearson's correlation, 0 where one side is constant."""
+    """Return Pearson's correlation, between -1 and 1; 0 where one side is constant."""
     a, b = np.asarray(one, float).ravel(), np.asarray(other, float).ravel()
     a, b = a - a.mean(), b - b.mean()
     norm = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / norm if norm > 0 else 0.0
+    return min(1.0, max(-1.0, float(a @ b) / norm)) if norm > 0 else 0.0  # rounding can pass the limits
 
 
 def global_shift(truth: Image, predicted: Image) -> tuple[int, int]:
@@ -222,4 +222,4 @@ def plane_identity(truth: Array, predicted: Array, *, slack: float = 0.01, mista
     with np.errstate(invalid="ignore", divide="ignore"):
         table = np.where(norm > 0, (b @ a.T) / norm, 0.0)
     own = np.diag(table)
-    return np.asarray(np.maximum(own, 0.0) * np.where(own + slack >= table.max(axis=1), 1.0, mistaken))
+    return np.asarray(np.clip(own, 0.0, 1.0) * np.where(own + slack >= table.max(axis=1), 1.0, mistaken))

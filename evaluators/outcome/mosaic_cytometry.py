@@ -586,7 +586,7 @@ def _feature(text: str) -> str | None:
     """Return the feature that a label means: ``r_um``, ``spatial frequency``, ``Sigma (dB)``, ``M = r*rf``."""
     lowered = re.sub(r"\(.*?\)|\[.*?\]|=.*", " ", text.lower())
     parts = set(re.findall(r"[a-z]+", lowered))
-    if "rf" in parts or any("freq" in part for part in parts):
+    if re.search(r"(?<![a-z])r[ _-]?f(?![a-z])", lowered) or any("freq" in part for part in parts):
         return "rf"
     if parts & {"m", "product"}:
         return "M"
