@@ -418,8 +418,9 @@ def blend(tiles: Tiles, shading: Shading, layout: Layout, path: Path) -> None:
                 for place, c in enumerate(tiles.order):
                     flat = (image[c] - shading.offset[c]) / shading.light[c] + shading.offset[c]
                     total[place][where] += (spread * _moved(flat.astype(np.float32), part[tile], None))[inside]
-            np.divide(total, cover, out=total, where=cover > 0)
-            mosaic[z] = np.where(cover > 0, np.clip(np.rint(total), 0, 65535), 0).astype(np.uint16)
+            for place, plane in enumerate(total):
+                np.divide(plane, cover, out=plane, where=cover > 0)
+                mosaic[z, place] = np.clip(np.rint(plane, out=plane), 0, 65535, out=plane).astype(np.uint16)
     mosaic.flush()
 
 
