@@ -8,12 +8,14 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import tifffile
 from PIL import Image as PillowImage
+
+T = TypeVar("T")
 
 IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".bmp")
 
@@ -32,6 +34,13 @@ def list_images(folder: Path, suffixes: Sequence[str] = IMAGE_SUFFIXES) -> list[
         if path.is_file() and path.suffix.lower() in suffixes and not path.name.startswith(".")
     ]
     return sorted(found, key=lambda path: (path.parent.as_posix(), natural_key(path)))
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return up to ``most`` items, evenly spaced, first and last included where there are more."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / max(most - 1, 1))] for k in range(most)]
 
 
 def stem(path: Path) -> str:
@@ -149,21 +158,39 @@ class Sequence2D:
 
 
 def find_sequences(folder: Path) -> list[Sequence2D]:
-    """Return the time series below a folder: every multi-page TIFF, and every folder of numbered single-page TIFFs."""
-    stacks: list[Sequence2D] = []
-    singles: dict[Path, list[tuple[Path, tuple[int, int]]]] = {}
+    """Return the time series below a folder: every multi-page TIFF, and every folder of single-page TIFFs.
+
+    A file that cannot be opened keeps its place among the frames of its folder, so that those after it keep their
+    numbers; a folder without any readable file gives no series.
+    """
+    series: list[Sequence2D] = []
+    singles: dict[Path, list[tuple[Path, tuple[int, int] | None]]] = {}
     for path in list_images(folder, (".tif", ".tiff")):
-        with tifffile.TiffFile(path) as file:
-            pages = len(file.pages)
-            rows, cols = file.pages[0].shape[:2]
+        try:
+            with tifffile.TiffFile(path) as file:
+                pages = len(file.pages)
+                rows, cols = file.pages[0].shape[:2]
+        except (OSError, ValueError, IndexError):  # tifffile's own error is a ValueError
+            singles.setdefault(path.parent, []).append((path, None))
+            continue
         if pages > 1:
-            stacks.append(Sequence2D(stem(path), (path,), pages, (rows, cols)))
+            series.append(Sequence2D(stem(path), (path,), pages, (rows, cols)))
         else:
             singles.setdefault(path.parent, []).append((path, (rows, cols)))
     for parent, entries in singles.items():
-        name = parent.name if parent != folder else "00"
-        stacks.append(Sequence2D(name, tuple(path for path, _ in entries), len(entries), entries[0][1]))
-    return sorted(stacks, key=lambda sequence: sequence.name)
+        shape = next((shape for _, shape in entries if shape is not None), None)
+        if shape is not None:
+            name = parent.name if parent != folder else "00"
+            series.append(Sequence2D(name, tuple(path for path, _ in entries), len(entries), shape))
+    return sorted(series, key=lambda sequence: sequence.name)
+
+
+def read_pages(path: Path) -> Iterator[npt.NDArray[Any]]:
+    """Yield the pages of the first series of a TIFF as they are stored, one at a time."""
+    with tifffile.TiffFile(path) as file:
+        for page in file.series[0].pages:
+            if page is not None:
+                yield page.asarray()
 
 
 # --- deliverables -----------------------------------------------------------------------------------------------

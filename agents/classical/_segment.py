@@ -156,7 +156,7 @@ def object_radius(masks: Iterable[Mask], minimum: float = 2.0) -> float | None:
         labels, count = ndi.label(mask)
         if count == 0:
             continue
-        inner = ndi.maximum(distance_inside(mask), labels, np.arange(1, count + 1))
+        inner = inner_radii(labels.astype(np.int32))[1:]
         for region, radius in zip(regionprops(labels), inner, strict=True):
             if radius < minimum:
                 continue
@@ -213,23 +213,46 @@ def ring_contrast(image: Image, labels: Labels, inner: float, outer: float) -> n
     """Return how much brighter each object is than the ring from ``inner`` to ``outer`` pixels around it (medians).
 
     Index 0 is background. A blurred object is hardly brighter than its own close surroundings, so this tells what is
-    in focus. Pixels of other objects do not count; an object without any ring pixel gets its own brightness.
+    in focus. Pixels of other objects do not count; an object that others enclose is compared with the ring around the
+    whole clump.
     """
     distance, nearest = ndi.distance_transform_edt(labels == 0, return_indices=True)
-    owner = labels[tuple(nearest)]
-    ring = np.where((distance > inner) & (distance <= outer), owner, 0).astype(np.int32)
-    around = np.zeros(int(labels.max(initial=0)) + 1)
-    found = label_medians(image, ring)
-    around[: found.size] = found
-    return label_medians(image, labels) - around
+    within = (distance > inner) & (distance <= outer)
+    count = int(labels.max(initial=0)) + 1
+    clumps, _ = ndi.label(labels > 0, structure=_EIGHT)
+
+    def ring_median(regions: npt.NDArray[np.integer], size: int) -> tuple[npt.NDArray[np.float64], Mask]:
+        ring = np.where(within, regions[tuple(nearest)], 0).astype(np.int32)
+        median = np.zeros(size)
+        found = label_medians(image, ring)
+        median[: found.size] = found
+        return median, np.bincount(ring.ravel(), minlength=size) > 0
+
+    around, known = ring_median(labels, count)
+    clump_of = np.zeros(count, dtype=np.int64)
+    clump_of[labels[labels > 0]] = clumps[labels > 0]
+    outside, _ = ring_median(clumps, int(clumps.max(initial=0)) + 1)
+    return label_medians(image, labels) - np.where(known, around, outside[clump_of])
 
 
 # --- splitting and merging --------------------------------------------------------------------------------------
 
 
-def distance_inside(mask: Mask) -> Image:
-    """Return the Euclidean distance to the background; the image border does not count as background."""
-    return np.asarray(edt.edt(np.ascontiguousarray(mask), black_border=False), dtype=np.float32)
+def distance_inside(objects: Mask | Labels) -> Image:
+    """Return the Euclidean distance to whatever is outside: the background and, in label images, other labels.
+
+    The image border does not count as outside.
+    """
+    data = objects.astype(np.uint32) if objects.dtype != bool else objects
+    return np.asarray(edt.edt(np.ascontiguousarray(data), black_border=False), dtype=np.float32)
+
+
+def inner_radii(labels: Labels) -> npt.NDArray[np.float64]:
+    """Return the largest distance to the outline in each label, by label number; 0 where a label does not occur."""
+    result = np.zeros(int(labels.max(initial=0)) + 1)
+    inside = labels > 0
+    np.maximum.at(result, labels[inside], distance_inside(labels)[inside])
+    return result
 
 
 def split_touching(mask: Mask, landscape: Image, height: float) -> Labels:
@@ -331,10 +354,11 @@ def region_outlines(labels: Labels) -> dict[int, npt.NDArray[np.int64]]:
     return hulls
 
 
-def contacts(labels: Labels, image: Image) -> dict[tuple[int, int], tuple[int, float, float]]:
-    """Return for each pair of touching regions: contact edges, mean and highest value of ``image`` along them.
+def contacts(labels: Labels, image: Image) -> dict[tuple[int, int], tuple[float, float, float]]:
+    """Return for each pair of touching regions: contact length, mean and highest value of ``image`` along it.
 
-    The value at an edge is the lower one of its two pixels, so that the highest is the pass between both regions.
+    The length is that of a straight contact with as many vertical and horizontal pixel edges. The value at an edge is
+    the lower one of its two pixels, so that the highest is the pass between both regions.
     """
     keys: list[npt.NDArray[np.int64]] = []
     values: list[npt.NDArray[np.float32]] = []
@@ -345,17 +369,20 @@ def contacts(labels: Labels, image: Image) -> dict[tuple[int, int], tuple[int, f
         a, b = one[touch].astype(np.int64), two[touch].astype(np.int64)
         keys.append(np.minimum(a, b) * base + np.maximum(a, b))
         values.append(np.minimum(image[first][touch], image[second][touch]))
+    upright = np.concatenate([np.ones(keys[0].size), np.zeros(keys[1].size)])
     key, value = np.concatenate(keys), np.concatenate(values)
     if key.size == 0:
         return {}
     order = np.argsort(key, kind="stable")
-    key, value = key[order], value[order]
+    key, value, upright = key[order], value[order], upright[order]
     start = np.flatnonzero(np.diff(key, prepend=-1))
     count = np.diff(start, append=key.size)
+    vertical = np.add.reduceat(upright, start)
+    length = np.hypot(vertical, count - vertical)
     mean = np.add.reduceat(value.astype(np.float64), start) / count
     highest = np.maximum.reduceat(value, start)
-    rows = zip(key[start].tolist(), count.tolist(), mean.tolist(), highest.tolist(), strict=True)
-    return {(code // base, code % base): (number, level, top) for code, number, level, top in rows}
+    rows = zip(key[start].tolist(), length.tolist(), mean.tolist(), highest.tolist(), strict=True)
+    return {(code // base, code % base): (along, level, top) for code, along, level, top in rows}
 
 
 def merge_convex(
@@ -364,6 +391,7 @@ def merge_convex(
     *,
     solidity: float,
     valley: float,
+    waist: float = 0.0,
     max_area: float = np.inf,
     max_width: float = np.inf,
 ) -> Labels:
@@ -380,6 +408,10 @@ def merge_convex(
         reach 0.95, an ellipse 1.0.
     valley
         Lowest ratio of the mean signal on the contact to the dimmer region's median for which both still count as one.
+    waist
+        Shortest contact for which both still count as one, in inner diameters of the thinner region. A cut through an
+        ellipse is longer than 1.2, the chord between two overlapping discs shorter than 1 until their centres are
+        closer than 1.2 radii.
     max_area
         Largest area of a merged region, in pixels.
     max_width
@@ -392,15 +424,16 @@ def merge_convex(
     median = label_medians(signal, labels)
     present = np.flatnonzero(area[1:] > 0) + 1
     hulls = region_outlines(labels)
-    edges = {pair: (number, level) for pair, (number, level, _) in contacts(labels, signal).items()}
-    neighbours: dict[int, dict[int, tuple[int, float]]] = {int(label): {} for label in present}
+    edges = {pair: (length, level) for pair, (length, level, _) in contacts(labels, signal).items()}
+    inner = inner_radii(labels) if waist else np.zeros(count + 1)
+    neighbours: dict[int, dict[int, tuple[float, float]]] = {int(label): {} for label in present}
     for (one, two), edge in edges.items():
         neighbours[one][two] = edge
         neighbours[two][one] = edge
 
     def rate(one: int, two: int) -> float:
-        number, level = neighbours[one][two]
-        if number < 2 or area[one] + area[two] > max_area:
+        length, level = neighbours[one][two]
+        if length < max(2.0, 2 * waist * min(inner[one], inner[two])) or area[one] + area[two] > max_area:
             return -1.0
         floor = min(median[one], median[two])
         if floor > 0 and level < valley * floor:
@@ -432,14 +465,15 @@ def merge_convex(
         median[one] = (area[one] * median[one] + area[two] * median[two]) / weight
         area[one] = weight
         hulls[one] = convex_hull(np.concatenate([hulls[one], hulls[two]]))
+        inner[one] = max(inner[one], inner[two])
         parent[two] = one
         version[one] += 1
-        for other, (number, level) in neighbours.pop(two).items():
+        for other, (length, level) in neighbours.pop(two).items():
             neighbours[other].pop(two)
             if other == one:
                 continue
-            held, held_level = neighbours[one].get(other, (0, 0.0))
-            joint = (number + held, (number * level + held * held_level) / (number + held))
+            held, held_level = neighbours[one].get(other, (0.0, 0.0))
+            joint = (length + held, (length * level + held * held_level) / (length + held))
             neighbours[one][other] = joint
             neighbours[other][one] = joint
         for other in neighbours[one]:
@@ -457,6 +491,7 @@ def compact_objects(
     floor: float,
     solidity: float = 0.95,
     valley: float = 0.9,
+    waist: float = 1.1,
     fraction: float = 0.55,
     shape_weight: float = 0.5,
     opening: float = 0.15,
@@ -476,7 +511,7 @@ def compact_objects(
         Typical inner radius of an object.
     floor
         Smallest intensity of an object.
-    solidity, valley
+    solidity, valley, waist
         Limits of :func:`merge_convex`.
     fraction
         Where the outline lies between local background and the object's median; 0.5 is the physical edge under blur,
@@ -508,12 +543,13 @@ def compact_objects(
         basins = np.asarray(watershed(-image, labels, mask=reach), dtype=np.int32)
         return tidy(half_height(labels, signal, basins, fraction), smallest, smooth=1)
 
-    labels = merge_convex(divide(mask), root, solidity=solidity, valley=valley)
+    labels = merge_convex(divide(mask), root, solidity=solidity, valley=valley, waist=waist)
     labels = redraw(tidy(labels, smallest, smooth=1))
     again = divide(labels > 0)
     cells = again.astype(np.int64) * (int(labels.max()) + 1) + labels
     cells[labels == 0] = 0
-    return redraw(tidy(merge_convex(relabel(cells), root, solidity=solidity, valley=valley), smallest, smooth=1))
+    joined = merge_convex(relabel(cells), root, solidity=solidity, valley=valley, waist=waist)
+    return redraw(tidy(joined, smallest, smooth=1))
 
 
 def opened(mask: Mask, radius: float) -> Mask:

@@ -118,9 +118,7 @@ def _overlaps(before: Labels, after: Labels, count: int) -> dict[tuple[int, int]
     return {divmod(code, count): number for code, number in zip(pairs.tolist(), pixels.tolist(), strict=True)}
 
 
-def _candidates(
-    before: Objects, after: Objects, overlap: dict[tuple[int, int], int], radius: float
-) -> list[list[int]]:
+def _candidates(before: Objects, after: Objects, overlap: dict[tuple[int, int], int], radius: float) -> list[list[int]]:
     """Return for each earlier object the later ones that overlap it or lie within the gate."""
     tree = cKDTree(np.stack([after.y, after.x], axis=1))
     near = tree.query_ball_point(np.stack([before.y, before.x], axis=1), GATE_RADII * radius)
@@ -142,8 +140,14 @@ def _likeness(
     area_old, area_new = sum(before.area[i] for i in old), sum(after.area[j] for j in new)
     shared = sum(overlap.get((i, j), 0) for i in old for j in new)
     iou = shared / (area_old + area_new - shared)
-    dy = sum(before.area[i] * before.y[i] for i in old) / area_old - sum(after.area[j] * after.y[j] for j in new) / area_new
-    dx = sum(before.area[i] * before.x[i] for i in old) / area_old - sum(after.area[j] * after.x[j] for j in new) / area_new
+    dy = (
+        sum(before.area[i] * before.y[i] for i in old) / area_old
+        - sum(after.area[j] * after.y[j] for j in new) / area_new
+    )
+    dx = (
+        sum(before.area[i] * before.x[i] for i in old) / area_old
+        - sum(after.area[j] * after.x[j] for j in new) / area_new
+    )
     size = min(area_old, area_new) / max(area_old, area_new)
     near = np.exp(-(dy * dy + dx * dx) / (4 * radius) ** 2)
     return float(OVERLAP_WEIGHT * iou + (1 - OVERLAP_WEIGHT) * size * near)
@@ -187,7 +191,7 @@ def _select(
     )
     if solution.x is None:
         raise RuntimeError(f"the assignment of {earlier} to {later} objects was not solved: {solution.message}")
-    for index in np.flatnonzero(solution.x > 0.5):
+    for index in np.flatnonzero(solution.x > 0.5).tolist():
         old, new = hypotheses[index]
         if len(new) == 2:
             chosen.divided.append((old[0], new[0], new[1]))
@@ -254,7 +258,7 @@ class Lineage:
             current[j], current[k] = self._new(now, mother), self._new(now, mother)
         for i, k, j in links.merged:
             current[j] = self._rejoin(self.resolve(int(past[i])), self.resolve(int(past[k])), now)
-        for j in np.flatnonzero(current == 0):
+        for j in np.flatnonzero(current == 0).tolist():
             current[j] = self._new(now, 0)
         self.objects.append(current)
 
@@ -286,7 +290,8 @@ class Lineage:
             if len(children[mother]) == 1:
                 only = children[mother][0]
                 self.tracks[mother].end = self.tracks[only].end
-                for grandchild in children.get(only, []):
+                children[mother] = children.pop(only, [])  # already settled: it started later
+                for grandchild in children[mother]:
                     self.tracks[grandchild].parent = mother
                 self.alias[only] = mother
                 del self.tracks[only]

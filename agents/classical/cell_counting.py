@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import ndimage as ndi
 
 from . import _figures as figures
-from ._io import as_grey, list_images, pixel_size_um, read_image, stem, write_table
+from ._io import as_grey, list_images, pixel_size_um, read_image, spread, stem, write_table
 from ._job import Job, parse_pixel_size_um
 from ._report import Report, Summary, number
 from ._segment import (
@@ -92,7 +92,7 @@ def run(job: Job) -> None:
         draw_overlays(job, done, counts, radius, scale)
     with job.attempt("figures"):
         draw_figures(job, done, counts, radius, contrast)
-    write_report(job, images, done, counts, radius, contrast)
+    write_report(job, images, done, counts, radius, contrast, scale)
 
 
 # --- analysis ---------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def cell_radius(images: Sequence[Path]) -> float | None:
     """Return the most common radius of visible blobs over a sample of the batch."""
 
     def sample() -> Iterator[tuple[Image, float]]:
-        for path in images[:: -(-len(images) // SAMPLE)]:
+        for path in spread(images, SAMPLE):
             try:
                 image = as_grey(read_image(path))
             except (OSError, ValueError):
@@ -221,7 +221,7 @@ def draw_overlays(
     """Draw the delivered centres, and what was rejected, over the images."""
     legend = (("counted cell", figures.YELLOW), ("rejected candidate", figures.VERMILION))
     reach = 1.6 * (radius or 5.0)
-    for item in found[:: max(1, -(-len(found) // OVERLAYS))]:
+    for item in spread(found, OVERLAYS):
         rgb = figures.to_rgb(as_grey(read_image(item.path)), gamma=0.6)
         points = counts[stem(item.path)]
         circles = [(y, x, reach, figures.YELLOW) for x, y in points]
@@ -263,13 +263,15 @@ def draw_figures(
     axes[1].axvline(CONTRAST_NOISE, color="black", linestyle="--", linewidth=1, label="lowest accepted")
     axes[1].set_xlabel("contrast to surroundings (noise SD)")
     axes[1].set_ylabel("candidates")
-    axes[1].legend(frameon=False)
+    axes[1].margins(y=0.45)
+    axes[1].legend(frameon=False, loc="upper right")
     area = np.concatenate([item.area[a] for item, a in zip(found, accepted, strict=True)]) if found else np.zeros(0)
     axes[2].hist(
         2 * np.sqrt(area / np.pi), 30, color=figures.hexadecimal(figures.GREEN), label=f"cells (n = {area.size})"
     )
     axes[2].set_xlabel("equivalent diameter (px)")
     axes[2].set_ylabel("cells")
+    axes[2].margins(y=0.15)
     axes[2].legend(frameon=False)
     figures.panel_letters(axes)
     figures.save_figure(figure, job.output_dir / "figures", "counts")
@@ -282,6 +284,7 @@ def write_report(
     counts: dict[str, npt.NDArray[np.float64]],
     radius: float | None,
     contrast: float,
+    scale: figures.Scale,
 ) -> None:
     """Write the report; every count in it is read from the delivered tables."""
     report = Report("Cells per field")
@@ -312,14 +315,12 @@ def write_report(
         f"Decision: contrast to the ring from 0.4 to 1 cell radius around the object of at least {CONTRAST_NOISE:g} "
         f"noise SD and {CONTRAST_SHARE:g} of the batch's typical contrast ({number(contrast)} grey levels): glow far "
         f"out of focus fails this. Area at most {LARGEST_AREA:g} typical discs, axis ratio at most {LONGEST:g}.",
-        "Position: centre of brightness of the object, in pixels from the centre of the top-left pixel; X is the column.",
+        "Position: centre of brightness, in pixels from the centre of the top-left pixel; X is the column.",
     )
     report.section("Quality control")
     report.failures(job.failures, len(images), "images")
     rejected = sum(int((~item.accepted(radius or 0.0, contrast)).sum()) for item in found)
-    report.text(
-        f"{rejected} candidates were rejected; they are marked in `overlays/` and listed in `supporting/candidates.tsv`."
-    )
+    report.text(f"{rejected} candidates were rejected; `overlays/` marks and `supporting/candidates.tsv` lists them.")
     rows = []
     for factor in (0.75, 1.0, 1.25):
         number_of_cells = sum(int(item.accepted(radius or 0.0, contrast, factor).sum()) for item in found)
@@ -328,11 +329,14 @@ def write_report(
     report.table(["limit × ", "cells", "change"], rows)
     edge = sum(_at_edge(item, counts[stem(item.path)], radius) for item in found)
     report.text(f"{edge} counted cells lie within one cell radius of the image border.")
+    known = "No pixel size is known; sizes are in pixels."
+    if scale.pixel_um is not None:
+        known = f"Scale: {scale.pixel_um:g} µm per pixel; positions and sizes above are in pixels."
     report.section("Caveats")
     report.bullets(
         "Cells that lie fully on top of each other count as one; in dense clumps the count is a lower limit.",
-        "No pixel size is known; sizes are in pixels.",
-        "Very faint cells near the contrast limit are a matter of judgement; the table above shows how much hangs on it.",
+        known,
+        "Cells near the contrast limit are a matter of judgement; the table above shows how much hangs on it.",
     )
     report.section(
         "Files",

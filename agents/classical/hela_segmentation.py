@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from skimage.graph import MCP_Geometric
 from skimage.segmentation import watershed
 
 from . import _figures as figures
-from ._io import list_images, pixel_size_um, read_image, stem, write_labels, write_table
+from ._io import list_images, pixel_size_um, read_image, spread, stem, write_labels, write_table
 from ._job import Job, parse_pixel_size_um
 from ._report import Report, Summary, mean_interval, number
 from ._segment import (
@@ -27,7 +26,6 @@ from ._segment import (
     Labels,
     Mask,
     compact_objects,
-    distance_inside,
     flat_background,
     half_height,
     hull_pixels,
@@ -137,7 +135,7 @@ def calibrate(images: Sequence[Path]) -> Settings | None:
     """Measure nuclear size on a sample, and at which height the outlines run along the steepest edges."""
     masks: list[Mask] = []
     readable: list[Path] = []
-    for path in images[:: -(-len(images) // SAMPLE)]:
+    for path in spread(images, SAMPLE):
         try:
             signal, floor = bright_signal(two_channels(path)[0])
         except (OSError, ValueError):
@@ -148,7 +146,7 @@ def calibrate(images: Sequence[Path]) -> Settings | None:
     if radius is None:
         return None
     heights: list[tuple[float, float, float]] = []
-    for path in readable[:: -(-len(readable) // CALIBRATION)]:
+    for path in spread(readable, CALIBRATION):
         dapi, actin = two_channels(path)
         signal, floor = bright_signal(dapi)
         labels = compact_objects(signal, radius, floor=floor, fraction=0.5)
@@ -174,15 +172,15 @@ def segment(channels: tuple[Image, Image], settings: Settings) -> tuple[Labels, 
     nuclei = compact_objects(signal, settings.radius, floor=floor, fraction=settings.nucleus_fraction)
     root = np.sqrt(np.clip(signal, 0, None))
     nuclei = merge_convex(nuclei, root, max_area=LARGEST_LOBED * settings.nucleus_area, **LOBES)
-    nuclei = without_fragments(nuclei, settings.nucleus_area)
+    nuclei, _ = without_fragments(nuclei, settings.nucleus_area)
     cells = cell_bodies(channels[1], nuclei, settings.cell_fraction)
     return without_fragments(nuclei, settings.nucleus_area, cells)
 
 
-def without_fragments(nuclei: Labels, typical: float, cells: Labels | None = None) -> Any:
+def without_fragments(nuclei: Labels, typical: float, cells: Labels | None = None) -> tuple[Labels, Labels]:
     """Drop debris: specks, and small pieces that are ragged or, once cells are known, have no body around them.
 
-    What the image border cuts stays. Returns renumbered nuclei, and cells too where they are given.
+    What the image border cuts stays. Returns renumbered nuclei and cells (the nuclei again where none are given).
     """
     area = np.bincount(nuclei.ravel()).astype(float)
     size = area.size
@@ -197,7 +195,7 @@ def without_fragments(nuclei: Labels, typical: float, cells: Labels | None = Non
     keep = ~fragment & (area > 0)
     keep[0] = False
     number = np.where(keep, np.cumsum(keep), 0).astype(np.int32)
-    return number[nuclei] if cells is None else (number[nuclei], number[cells])
+    return number[nuclei], number[nuclei if cells is None else cells]
 
 
 def claim(body: Image, nuclei: Labels, floor: float) -> Labels:
@@ -302,7 +300,7 @@ def composite(path: Path) -> figures.RGB:
 def draw_overlays(job: Job, done: Sequence[Path], scale: figures.Scale) -> None:
     """Draw both outlines over the composite of up to :data:`OVERLAYS` images."""
     legend = (("nucleus outline", figures.YELLOW), ("cell outline", figures.SKY))
-    for path in done[:: max(1, -(-len(done) // OVERLAYS))]:
+    for path in spread(done, OVERLAYS):
         nuclei, cells = masks_of(job.output_dir, path)
         canvas = figures.draw_outlines(composite(path), [(cells, figures.SKY), (nuclei, figures.YELLOW)], zoom=2)
         picture = figures.annotate(canvas, scale, 2, legend)
@@ -384,8 +382,8 @@ def write_report(
     if nucleus.size > 3:
         rho = stats.spearmanr(nucleus, cell)
         report.text(
-            f"Nucleus and cell area: Spearman rho = {rho.statistic:.2f} (p = {rho.pvalue:.2g}, N = {nucleus.size} cells; "
-            "cells of one image are not independent, so the p value is too small)."
+            f"Nucleus and cell area: Spearman rho = {rho.statistic:.2f} (p = {rho.pvalue:.2g}, N = {nucleus.size} "
+            "cells; cells of one image are not independent, so the p value is too small)."
         )
     means = [float(np.mean(scale.area(item.nucleus_area[k]))) for item, k in inner if k.any()]
     if (interval := mean_interval(means)) is not None:
@@ -398,16 +396,18 @@ def write_report(
         "Channels: blue = DNA, red = actin; green is not used.",
         "Background: mean of pixels without objects, smoothed over a third of the field; objects brighter than half of "
         f"Otsu's threshold on the square root, and than {NOISE:g} noise SD.",
-        f"Nuclear size: {settings.radius:.1f} px inner radius, measured on convex objects of up to {SAMPLE} images; sets "
-        "every length of the nuclear step.",
+        f"Nuclear size: {settings.radius:.1f} px inner radius, measured on convex objects of up to {SAMPLE} images; "
+        "sets every length of the nuclear step.",
         "Nuclei: threshold and local mean, split by distance to the outline and blob response, joined again where the "
         "union is convex (solidity 0.95), outlines redrawn at "
         f"{settings.nucleus_fraction:g} of each nucleus's own height, chosen as the place of the steepest edge.",
-        f"Debris: inside the field, pieces below {SPECK_AREA:g} of the median nuclear area, and below {FRAGMENT_AREA:g} if "
-        f"ragged (solidity < {RAGGED:g}) or without a cell body (cell area < {BODILESS:g} nuclear areas), are left out.",
-        f"Lobes: pieces that touch without a dark gap and together are no larger than {LARGEST_LOBED:g} median nuclei are one.",
-        "Cells: each nucleus claims the actin foreground along the cheapest path, where slopes and bright ridges are dear; "
-        f"cut at {settings.cell_fraction:g} of each cell's own brightness; the nucleus belongs to its cell.",
+        f"Debris: inside the field, pieces below {SPECK_AREA:g} of the median nuclear area, and below "
+        f"{FRAGMENT_AREA:g} if ragged (solidity < {RAGGED:g}) or without a cell body (cell area < {BODILESS:g} nuclear "
+        "areas), are left out.",
+        "Lobes: pieces that touch without a dark gap and together are no larger than "
+        f"{LARGEST_LOBED:g} median nuclei are one.",
+        "Cells: each nucleus claims the actin foreground along the cheapest path, where slopes and bright ridges are "
+        f"dear; cut at {settings.cell_fraction:g} of each cell's own brightness; the nucleus belongs to its cell.",
     )
     report.section("Quality control")
     report.failures(job.failures, len(images), "images")
@@ -416,7 +416,8 @@ def write_report(
     border = sum(int(item.border.sum()) for item in measured)
     report.bullets(
         f"labels without a partner in the other mask: {unlinked}",
-        f"cells whose body is hardly larger than the nucleus (< {BODILESS:g} times): {bare} of {total}; rounded mitotic cells, or faint actin",
+        f"cells whose body is hardly larger than the nucleus (< {BODILESS:g} times): {bare} of {total}; "
+        "rounded mitotic cells, or faint actin",
         f"cells that the border cuts: {border} of {total}; kept in the masks, left out of the areas above",
     )
     report.text("Outlines over images: `overlays/`.")
@@ -425,7 +426,8 @@ def write_report(
         "Where two cells overlap, a pixel goes to one of them; which one is on top can be seen only by its edge.",
         "Edges between cells of equal brightness in close contact are the least certain part.",
         "Two nuclei of one cell would count as two cells.",
-        f"Scale: {'unknown, sizes are in pixels' if scale.pixel_um is None else f'{scale.pixel_um:g} µm per pixel, as stated'}.",
+        "Scale: "
+        + ("unknown, sizes are in pixels." if scale.pixel_um is None else f"{scale.pixel_um:g} µm per pixel."),
     )
     report.section("Counts")
     report.table(["image", "cells"], [(item.name, len(item)) for item in measured])

@@ -19,7 +19,7 @@ from skimage.measure import regionprops
 from skimage.segmentation import watershed
 
 from . import _figures as figures
-from ._io import list_images, pixel_size_um, read_image, stem, write_labels, write_table
+from ._io import list_images, pixel_size_um, read_image, spread, stem, write_labels, write_table
 from ._job import Job, parse_pixel_size_um
 from ._report import Report, Summary, compare_groups, mean_interval, number
 from ._segment import (
@@ -37,7 +37,7 @@ from ._segment import (
 )
 
 FLOOR = 0.6  # lowest hematoxylin density of a nucleus, in Otsu thresholds of the background-free density
-SHAPE_WEIGHT = 0.8  # chromatin texture makes brightness a poor guide to where nuclei touch
+SHAPE_WEIGHT = 1.0  # chromatin and overlaps make density a poor guide to where nuclei touch
 BACKGROUND_RADII = 8.0  # width of the background's window, in nuclear radii
 OVERLAYS = 12
 CROP_RADII = 16.0  # side of the close-up, in nuclear radii
@@ -195,14 +195,14 @@ def write_objects(job: Job, measured: Sequence[Nuclei], scale: figures.Scale) ->
 
 def draw_overlays(job: Job, done: Sequence[Path], found: dict[str, Found], scale: figures.Scale) -> None:
     """Draw the outlines over up to :data:`OVERLAYS` images, and a close-up of each one's most crowded place."""
-    legend = (("nucleus outline", figures.GREEN),)
-    for path in done[:: max(1, -(-len(done) // OVERLAYS))]:
+    legend = (("nucleus outline", figures.YELLOW),)
+    for path in spread(done, OVERLAYS):
         rgb, labels = read_rgb(path), mask_of(job.output_dir, path)
         folder = job.output_dir / "overlays"
-        canvas = figures.draw_outlines(rgb, [(labels, figures.GREEN)], zoom=2)
+        canvas = figures.draw_outlines(rgb, [(labels, figures.YELLOW)], zoom=2)
         figures.save_overlay(figures.annotate(canvas, scale, 2, legend), folder / f"{stem(path)}_outlines.png")
         box = crowded(labels, found[stem(path)].radius)
-        canvas = figures.draw_outlines(rgb[box], [(labels[box], figures.GREEN)], zoom=6)
+        canvas = figures.draw_outlines(rgb[box], [(labels[box], figures.YELLOW)], zoom=6)
         figures.save_overlay(figures.annotate(canvas, scale, 6, legend), folder / f"{stem(path)}_crowded.png")
 
 
@@ -232,9 +232,13 @@ def draw_figures(
         index = next(number for number, item in enumerate(measured) if item.group == group)
         rgb, labels = read_rgb(done[index]), mask_of(job.output_dir, done[index])
         figures.show_image(row[0], rgb, scale, stem(done[index]))
-        figures.show_image(row[1], figures.draw_outlines(rgb, [(labels, figures.GREEN)]), scale, f"n = {len(measured[index])}")
+        figures.show_image(
+            row[1], figures.draw_outlines(rgb, [(labels, figures.YELLOW)]), scale, f"n = {len(measured[index])}"
+        )
         box = crowded(labels, found[stem(done[index])].radius)
-        figures.show_image(row[2], figures.draw_outlines(rgb[box], [(labels[box], figures.GREEN)], zoom=3), _zoomed(scale, 3))
+        figures.show_image(
+            row[2], figures.draw_outlines(rgb[box], [(labels[box], figures.YELLOW)], zoom=3), _zoomed(scale, 3)
+        )
     figures.panel_letters(axes.ravel())
     figures.save_figure(figure, job.output_dir / "figures", "examples")
 
@@ -246,7 +250,14 @@ def draw_figures(
         items = [item for item in measured if item.group == group]
         counts = [len(item) for item in items]
         spread = np.linspace(-0.12, 0.12, len(counts)) if len(counts) > 1 else [0.0]
-        axes[0].scatter(position + np.asarray(spread), counts, s=14, color=colour, zorder=3, label=f"{group} (n = {len(counts)} images)")
+        axes[0].scatter(
+            position + np.asarray(spread),
+            counts,
+            s=14,
+            color=colour,
+            zorder=3,
+            label=f"{group} (n = {len(counts)} images)",
+        )
         axes[0].hlines(np.mean(counts), position - 0.25, position + 0.25, color="black", linewidth=1)
         inner = np.concatenate([scale.area(item.area[~item.border]) for item in items])
         ratio = np.concatenate([item.axis_ratio[~item.border] for item in items])
@@ -263,7 +274,7 @@ def draw_figures(
     for axis in axes[1:]:
         axis.set_ylabel("cumulative share of nuclei")
     for axis in axes:
-        axis.legend(frameon=False, loc="lower right")
+        axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.08))
     figures.panel_letters(axes)
     figures.save_figure(figure, job.output_dir / "figures", "groups")
 
@@ -310,18 +321,20 @@ def write_report(
             "nuclei per image: " + compare_groups(*([len(item) for item in items] for items in pair)),
             f"median nucleus area ({unit}): "
             + compare_groups(*([_median(scale.area(item.area[~item.border])) for item in items] for items in pair)),
-            "median axis ratio: " + compare_groups(*([_median(item.axis_ratio[~item.border]) for item in items] for items in pair)),
+            "median axis ratio: "
+            + compare_groups(*([_median(item.axis_ratio[~item.border]) for item in items] for items in pair)),
         )
     report.section("Method")
     radii = [item.radius for item in found.values()]
     fractions = [item.fraction for item in found.values()]
     report.bullets(
         "Hematoxylin density by colour deconvolution (Ruifrok and Johnston), smoothed with sigma 1 px.",
-        f"Nuclear size: inner radius of convex dark objects, per image: {Summary.of(radii).text('px')} images; sets all lengths.",
-        f"Background: mean density between objects, smoothed over {BACKGROUND_RADII:g} nuclear radii; takes stained cytoplasm and "
-        "differences between slides out.",
-        f"Nuclei: density above {FLOOR:g} Otsu thresholds and above the local mean; holes (pale centres) filled; split mainly by "
-        f"shape (weight {SHAPE_WEIGHT:g}) and joined again where the union is convex (solidity 0.95).",
+        "Nuclear size: inner radius of convex dark objects, per image, sets all lengths: "
+        f"{Summary.of(radii).text('px')} images.",
+        f"Background: mean density between objects, smoothed over {BACKGROUND_RADII:g} nuclear radii; takes stained "
+        "cytoplasm and differences between slides out.",
+        f"Nuclei: density above {FLOOR:g} Otsu thresholds and above the local mean; holes (pale centres) filled; split "
+        "by shape and joined again where the union is convex (solidity 0.95) and has no waist.",
         "Outlines: at the height of each nucleus where the edges of an image are steepest: "
         f"{Summary.of(fractions).text()} images.",
     )
