@@ -40,7 +40,7 @@ def load_simulator() -> Load:
     """Return a fresh module of a task's ``demo.py``, loaded by path."""
 
     def load(slug: str) -> ModuleType:
-        home = next(ROOT / room / slug for room in ("tasks", "staging") if (ROOT / room / slug).is_dir())
+        home = ROOT / "tasks" / slug
         spec = importlib.util.spec_from_file_location(f"simulator_{slug}", home / "demo.py")
         assert spec is not None
         assert spec.loader is not None

@@ -16,7 +16,7 @@ from biabench_plugin.taskspec import LEVELS, load_task, render_instruction
 from evaluators.evaluation import check_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = next(ROOT / room / "dna_paint" for room in ("tasks", "staging") if (ROOT / room / "dna_paint").is_dir())
+HOME = ROOT / "tasks" / "dna_paint"
 
 
 @pytest.fixture(scope="module")

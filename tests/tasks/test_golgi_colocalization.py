@@ -17,7 +17,7 @@ from scipy import ndimage, stats
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUG = "golgi_colocalization"
-HOME = next(ROOT / room / SLUG for room in ("tasks", "staging") if (ROOT / room / SLUG).is_dir())
+HOME = ROOT / "tasks" / SLUG
 GROUPS = ("Control", "Stage 1", "Stage 2", "Stage 3")
 
 

@@ -16,7 +16,7 @@ from biabench_plugin.taskspec import LEVELS, load_task, render_instruction
 from evaluators.evaluation import check_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = next(ROOT / room / "microglia" for room in ("tasks", "staging") if (ROOT / room / "microglia").is_dir())
+HOME = ROOT / "tasks" / "microglia"
 SERIES = "input/extracted_data/Replicate 1"
 
 

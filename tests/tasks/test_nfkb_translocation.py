@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = next(
-    ROOT / room / "nfkb_translocation" for room in ("tasks", "staging") if (ROOT / room / "nfkb_translocation").is_dir()
-)
+HOME = ROOT / "tasks" / "nfkb_translocation"
 
 
 def _simulator() -> ModuleType:

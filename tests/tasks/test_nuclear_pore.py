@@ -17,7 +17,7 @@ from evaluators.evaluation import check_parameters
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUG = "nuclear_pore"
-HOME = next(ROOT / room / SLUG for room in ("tasks", "staging") if (ROOT / room / SLUG).is_dir())
+HOME = ROOT / "tasks" / SLUG
 FRAME, TIME = "Time Point", "Time after anaphase onset (min)"
 
 

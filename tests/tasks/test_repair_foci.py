@@ -19,7 +19,7 @@ from evaluators.metrics.distributions import ks_distance
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUG = "repair_foci"
-HOME = next(ROOT / room / SLUG for room in ("tasks", "staging") if (ROOT / room / SLUG).is_dir())
+HOME = ROOT / "tasks" / SLUG
 
 
 def _simulator() -> ModuleType:

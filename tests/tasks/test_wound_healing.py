@@ -18,7 +18,7 @@ from evaluators.evaluation import check_parameters
 from evaluators.metrics.kymographs import profile_free_concordance
 
 ROOT = Path(__file__).resolve().parents[2]
-HOME = next(ROOT / room / "wound_healing" for room in ("tasks", "staging") if (ROOT / room / "wound_healing").is_dir())
+HOME = ROOT / "tasks" / "wound_healing"
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def coarse_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _home(slug: str) -> Path:
-    return next(ROOT / room / slug for room in ("tasks", "staging") if (ROOT / room / slug).is_dir())
+    return ROOT / "tasks" / slug
 
 
 def _simulator(slug: str) -> ModuleType:

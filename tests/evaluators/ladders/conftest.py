@@ -104,7 +104,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Benc
 
     def build(slug: str, seed: int) -> Bench:
         if (slug, seed) not in built:
-            home = next(ROOT / room / slug for room in ("tasks", "staging") if (ROOT / room / slug).is_dir())
+            home = ROOT / "tasks" / slug
             base = tmp_path_factory.mktemp(f"{slug}_{seed}_")
             module_spec = importlib.util.spec_from_file_location(f"ladder_demo_{slug}", home / "demo.py")
             assert module_spec is not None
