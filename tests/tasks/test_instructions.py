@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import tifffile
 
-from biabench_plugin.taskspec import LEVELS, TaskSpec, load_task, render_instruction
+from biabench_plugin.taskspec import LEVELS, TaskSpec, load_task, load_tasks, render_instruction
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUGS = ("bacteria_tracking", "cell_counting", "hela_segmentation", "histology_nuclei")
 TASKS = {slug: load_task(ROOT / "tasks" / slug / "task.yaml") for slug in SLUGS}
+SUITE = load_tasks(ROOT / "tasks")
 
 FORBIDDEN = (
     r"dice|iou|jaccard|panoptic|\bpq\b|\bap\b|\baji\b|f1|\bseg\b|\btra\b|\blnk\b|\bdet\b|aogm|precision|recall",
@@ -26,9 +27,9 @@ TOOLS = r"otsu|watershed|threshold\w*|gaussian|stardist|cellpose|u-net|deconvolu
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("slug", SUITE)
 def test_length(slug: str, level: str) -> None:
-    words = len(TASKS[slug].body(level).split())
+    words = len(SUITE[slug].body(level).split())
     low, high = (120, 400) if level == "brief" else (230, 900)
     assert low <= words <= high
 
