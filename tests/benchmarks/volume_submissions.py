@@ -1,4 +1,4 @@
-"""Make, read or score submissions of published size: ``python volume_submissions.py {cells,vessels,mosaic} FOLDER STEP``.
+"""Make, read or score submissions of published size: ``volume_submissions.py {cells,vessels,mosaic} FOLDER STEP``.
 
 ``make`` writes reference and submission, ``read`` only decodes their files, ``score`` scores; the last two print JSON.
 """
