@@ -23,7 +23,7 @@ def harmonic_mean(parts: Sequence[float]) -> float:
         raise ValueError("expected at least one part")
     if min(parts) <= 0.0:
         return 0.0
-    return min(max(parts), len(parts) / sum(1.0 / part for part in parts))  # rounding may exceed every part
+    return min(1.0, max(parts), len(parts) / sum(1.0 / part for part in parts))  # rounding may exceed them
 
 
 def bootstrap_interval(values: ArrayLike, *, level: float = 0.95) -> tuple[float, float]:

@@ -161,6 +161,7 @@ def test_harmonic_mean() -> None:
     assert harmonic_mean([0.25]) == 0.25
     almost = 1.0 - 2.0**-53
     assert all(harmonic_mean([almost] * parts) <= almost for parts in range(1, 20))  # never above its parts
+    assert harmonic_mean([1.0 + 2.0**-52, 1.0 + 2.0**-52]) == 1.0  # nor above 1 where rounding lifted a part
     assert harmonic_mean([1.0, 0.5]) == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="at least one"):
         harmonic_mean([])
