@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from evaluators import Limits, TruthError, bounded, evaluate_bounded, warm_up
@@ -200,19 +199,3 @@ def test_the_callers_main_module_is_not_run_again(counting: Desk, tmp_path: Path
     assert lines == ["main runs", "1.0", "1.0"]
     assert not ended.stderr
     assert not Path(f"/proc/{pid}").exists()  # the server ended with its owner
-
-
-def test_it_costs_little_once_warm(counting: Desk) -> None:
-    """The overhead of the child, beside the same scoring here; generous, for busy machines."""
-    counting.tables({stem: np.empty((0, 2)) for stem in counting.points})
-    warm_up()
-
-    def fastest(call: Any) -> float:
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert fastest(lambda: scored(counting)) < fastest(counting.score) + 0.25

@@ -66,7 +66,6 @@ def test_full_size_is_the_same_bytes_twice(
 def test_size_and_time_stay_small(slug: str, demo: Any) -> None:
     data = demo(slug)
     assert sum(path.stat().st_size for path in data.folder.rglob("*") if path.is_file()) < 15e6
-    assert data.cpu_seconds < 15.0  # about 3 s on an idle core; wide, since the machine may be shared
 
 
 @pytest.mark.parametrize("slug", SLUGS)

@@ -52,7 +52,6 @@ def test_layout_is_the_published_one(demo: Any) -> None:
             assert image.series[0].shape == truth.series[0].shape
             assert not image.pages.first.description  # no voxel size in the files
     assert sum(path.stat().st_size for path in data.folder.rglob("*.tif")) < 20e6
-    assert data.cpu_seconds < 15.0
 
 
 def test_every_cell_is_one_piece_of_a_cells_size(stacks: list[Stack]) -> None:
