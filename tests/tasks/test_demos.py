@@ -63,7 +63,7 @@ def test_full_size_is_the_same_bytes_twice(
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_size_and_time_stay_small(slug: str, demo: Any) -> None:
+def test_size_stays_small(slug: str, demo: Any) -> None:
     data = demo(slug)
     assert sum(path.stat().st_size for path in data.folder.rglob("*") if path.is_file()) < 15e6
 
