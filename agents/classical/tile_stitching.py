@@ -272,20 +272,23 @@ def register(tiles: Tiles, shading: Shading) -> Layout:
 
 
 def _pictures(tiles: Tiles, shading: Shading) -> list[Image]:
-    """Return one image per tile for registration: channels above background in units of their noise, summed over z.
-
-    Only structure between two sizes is kept: a cell that the overlap cuts would else match at almost any shift.
-    """
+    """Return one image per tile for registration: the structure of all channels, summed over channels and planes."""
     sums = np.zeros((tiles.count, tiles.height, tiles.width), np.float32)
     for tile, _, image in tiles.pages():
         for c in tiles.order:
-            flat = (image[c] - shading.offset[c]) / shading.light[c]
-            level = np.median(flat[::4, ::4])
-            noise = 1.4826 * np.median(np.abs(flat[::4, ::4] - level)) + 1e-6
-            sums[tile] += np.arcsinh(np.clip((flat - level) / noise, -1.0, None) / 3.0)
-    return [
-        np.asarray(ndi.gaussian_filter(picture, FINE_PX) - ndi.gaussian_filter(picture, BROAD_PX)) for picture in sums
-    ]
+            sums[tile] += structure((image[c] - shading.offset[c]) / shading.light[c])
+    return list(sums)
+
+
+def structure(image: npt.NDArray[Any]) -> Image:
+    """Return what is above background in units of the noise, compressed, between two sizes.
+
+    A cell that the overlap cuts would match at almost any shift; its texture and outline do not.
+    """
+    level = np.median(image[::4, ::4])
+    noise = 1.4826 * np.median(np.abs(image[::4, ::4] - level)) + 1e-6
+    bright = np.arcsinh(np.clip((image - level) / noise, -1.0, None) / 3.0)
+    return np.asarray(ndi.gaussian_filter(bright, FINE_PX) - ndi.gaussian_filter(bright, BROAD_PX), np.float32)
 
 
 def match_pair(one: Image, two: Image, asked: Array, reach: int) -> tuple[tuple[float, float], float, int] | None:

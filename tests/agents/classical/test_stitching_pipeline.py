@@ -157,3 +157,30 @@ def test_the_whole_run_leaves_mosaic_tables_figures_and_report(mosaic: Path, tmp
     assert float(table["MCF7", "PanCK", "Sigma"]["mean"]) > float(table["WBC", "PanCK", "Sigma"]["mean"]) + 8
     assert {"mosaic.png", "mosaic.svg", "features.png"} <= {path.name for path in (tmp_path / "figures").iterdir()}
     assert "higher in" in (tmp_path / "report.md").read_text()
+
+
+REAL = ROOT / "../shared/real/stitching/bpae_3ch_tiles_derived"
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real sets are not beside the repository")
+def test_real_tiles_with_five_percent_of_overlap_are_placed_to_half_a_pixel() -> None:
+    with (REAL / "true_positions.csv").open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    truth = np.array([(float(row["y0"]), float(row["x0"])) for row in rows])
+    asked = np.array([(226.0 * int(row["row"]), min(275.0 * int(row["col"]), 810.0)) for row in rows])
+    pictures = []
+    for row in rows:
+        channels = tifffile.imread(REAL / "tiles" / f"tile_r{row['row']}_c{row['col']}.tif").astype(np.float32)
+        channels = np.moveaxis(channels, -1, 0) if channels.shape[-1] == 3 else channels
+        pictures.append(sum(stitching.structure(channel) for channel in channels))
+    pairs = []
+    for one in range(len(rows)):
+        for two in range(one + 1, len(rows)):
+            offset = asked[two] - asked[one]
+            if np.prod(np.maximum(np.array(pictures[0].shape) - np.abs(offset), 0)) > 0.02 * pictures[0].size:
+                found = stitching.match_pair(pictures[one], pictures[two], offset, 12)
+                assert found is not None
+                pairs.append(stitching.Pair(one, two, *found))
+    layout = stitching.solve(asked, pairs)
+    assert layout.used.all()
+    assert error(layout, truth) < 0.5

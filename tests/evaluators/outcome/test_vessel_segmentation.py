@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -278,3 +279,23 @@ def test_remembered_centrelines_are_checked_against_the_mask(tmp_path: Path, mon
     path.write_bytes(b"garbage")
     assert np.array_equal(remembered_skeleton(mask), first)
     assert len(calls) == 6
+
+
+REAL = Path(__file__).resolve().parents[3] / "../shared/real/vessels/vessap_label/label.nii.gz"
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="the real sets are not beside the repository")
+def test_a_real_mask_scores_itself_and_a_shifted_copy_nearly_so(tmp_path: Path) -> None:
+    data = np.frombuffer(gzip.decompress(REAL.read_bytes()), np.uint8, offset=352).reshape(600, 304, 325)
+    mask = data[200:290, 100:190, 100:190] > 0
+    assert mask.any()
+    for name in ("input", "evaluation", "out"):
+        (tmp_path / name).mkdir()
+    tifffile.imwrite(tmp_path / "evaluation" / "Binary_a1.tiff", mask.astype(np.uint8), photometric="minisblack")
+    for voxels, outcome, strict in ((0, 1.0, 1.0), (1, 0.9, 0.8)):
+        moved = np.roll(mask, voxels, axis=2).astype(np.uint8)
+        tifffile.imwrite(tmp_path / "out" / "a1_mask.tiff", moved, photometric="minisblack")
+        result = evaluate(OUTCOME, DELIVERABLES, tmp_path / "out", tmp_path / "evaluation", None)
+        assert result.strict is not None
+        assert result.strict >= strict
+        assert (result.outcome < outcome) is (voxels > 0)
