@@ -223,7 +223,7 @@ class Lineage:
     parts are one region again) is taken back.
     """
 
-    sister_window: int = 4
+    sister_window: int = 1
     tracks: dict[int, Track] = field(default_factory=dict)
     objects: list[npt.NDArray[np.int64]] = field(default_factory=list)
     undone: int = 0  # divisions that were taken back

@@ -138,7 +138,8 @@ def is_dark(frames: Sequence[Image]) -> bool:
 
 def _calibrate_rods(frames: Sequence[Image]) -> Look:
     inverted = [-frame for frame in frames]
-    blobs = blob_radius(((frame, NOISE * noise_sigma(frame)) for frame in inverted), 2.0, min(frames[0].shape) / 15)
+    largest = max(12.0, min(frames[0].shape) / 15)
+    blobs = blob_radius(((frame, NOISE * noise_sigma(frame)) for frame in inverted), 2.0, largest)
     if blobs is None:
         raise ValueError("no dark object stands out of the noise in the sampled frames")
     look = Look(True, blobs / np.sqrt(2), 0.0)  # a long rod answers strongest at sqrt(2) times its radius
@@ -654,8 +655,8 @@ def write_report(
     steps += [
         "Links: between two frames, continue, divide and merge compete in one exact assignment; their worth is overlap "
         "(0.6) and likeness of size and place (0.4); two daughters together must match their mother in size.",
-        "Corrections: two parts of a division that become one region within 4 frames take the division back; two "
-        "strangers that become one region are split along their earlier outlines.",
+        "Corrections: two parts of a division that are one region again in the next frame take the division back; "
+        "other cells that become one region are split along their earlier outlines.",
     ]
     report.bullets(*steps)
     report.section("Quality control")
