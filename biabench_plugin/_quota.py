@@ -75,6 +75,9 @@ def settle(folders: Iterable[Path]) -> None:
     every process of the agent is dead.
     """
     for folder in folders:
+        if folder.is_symlink() or not folder.is_dir():  # without containment an agent can replace the room itself
+            folder.unlink(missing_ok=True)
+            folder.mkdir()
         folder.chmod(stat.S_IRWXU | stat.S_IMODE(folder.stat().st_mode) & 0o777)
         for handle, name, found in _entries(folder, _remove):
             mode = stat.S_IMODE(found.st_mode)

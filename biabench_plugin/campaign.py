@@ -6,11 +6,14 @@ import hashlib
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,6 +22,8 @@ from agents import load_agent
 from agents.base import Agent, Session
 from biabench_plugin.taskspec import TaskSpec
 
+_MOST_FILES = 20_000  # of a folder that a command line names
+
 
 class Configuration(BaseModel):
     """Agent, model, instruction level and settings: one row of the leaderboard."""
@@ -26,9 +31,9 @@ class Configuration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     agent: str
-    model: str | None = None
+    model: str | None = Field(default=None, min_length=1, max_length=200)
     instruction: Literal["brief", "detailed"] = "brief"
-    effort: str = "medium"
+    effort: Literal["minimal", "low", "medium", "high", "max"] = "medium"
     command: str | None = None
     label: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
@@ -45,12 +50,13 @@ class Configuration(BaseModel):
 
     @property
     def folder_name(self) -> str:
-        return self.id.replace("[", "-").rstrip("]")
+        return self.id.replace("[", "+").rstrip("]")
 
 
 def _plain(text: str) -> str:
-    """Keep what is safe in an item id and in a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-")
+    """Write a model's name so that it is safe in ids and file names, and different names stay different."""
+    safe = quote(text.replace("~", "%7E"), safe="").replace("%257E", "=7E").replace("%2F", "~").replace("%", "=")
+    return safe if len(safe) <= 120 else f"{safe[:100]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class Settings(BaseModel):
@@ -171,7 +177,9 @@ def running_order(trial: Trial) -> tuple[int, float, str]:
     return (trial.repeat, -trial.task.expected_minutes, trial.id)
 
 
-def resume_key(trial: Trial, agent: Agent, settings: Settings, data_digest: str, template: str) -> str:
+def resume_key(
+    trial: Trial, agent: Agent, settings: Settings, data_digest: str, template: str, *, contained: bool
+) -> str:
     """Digest of everything that makes two runs of a trial the same experiment.
 
     The evaluator's version is not part of it: a new evaluator rescores, it does not rerun.
@@ -185,6 +193,9 @@ def resume_key(trial: Trial, agent: Agent, settings: Settings, data_digest: str,
         "budget": settings.budget_seconds,
         "network": settings.network,
         "isolation": settings.isolation,
+        "contained": contained,
+        "output_quota": settings.output_quota_gb,
+        "agent_weights": str(settings.agent_weights or ""),
         "agent_env": str(settings.agent_env or ""),
         "instruction": template,
     }
@@ -192,12 +203,30 @@ def resume_key(trial: Trial, agent: Agent, settings: Settings, data_digest: str,
 
 
 def _named_files(command: str) -> dict[str, str]:
-    """Digests of the files that a command line names: an edited script is another experiment."""
-    paths = [Path(word) for word in shlex.split(command)]
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+    """Digests of the files and folders that a command line names: an edited script is another experiment."""
+    words = shlex.split(command)
+    paths = [Path(word).expanduser() for word in words]
+    if words and (program := shutil.which(words[0])):
+        paths[0] = Path(program)
+    return {str(path): digest for path in paths if (digest := _digest(path)) is not None}
+
+
+def _digest(path: Path) -> str | None:
+    """Digest of a file's content, or of what a folder lists: names, sizes and times of its files."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    if not path.is_dir():
+        return None
+    listing = sorted(
+        (str(found.relative_to(path)), found.stat().st_size, found.stat().st_mtime_ns)
+        for found in islice(path.rglob("*"), _MOST_FILES)
+        if found.is_file() and found.suffix != ".pyc"
+    )
+    return hashlib.sha256(json.dumps(listing).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def default_folder(base: Path, dataset: str) -> Path:
     """``campaigns/<date>-<dataset>`` below ``base``; the same day's command continues there."""
-    name = _plain(Path(dataset).name if "/" in dataset else dataset) or "campaign"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(dataset).name).strip("-") or "campaign"
     return base / "campaigns" / f"{datetime.now(UTC).date().isoformat()}-{name}"

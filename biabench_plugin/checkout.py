@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +26,16 @@ def check_rooms() -> None:
                 f"the package {name!r} was imported from {found}, expected {ROOT / name}: another installed package "
                 f"has the same name; use a virtual environment of its own for biabench"
             )
+
+
+@cache
+def version() -> str:
+    """Return the version of this project, also in a checkout that is not installed."""
+    try:
+        return installed_version("biabench")
+    except PackageNotFoundError:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return f"{project['version']}+checkout"
 
 
 @cache

@@ -63,7 +63,7 @@ class Dataset:
                 raise DatasetError("the published data are present: say --dataset=demo or --dataset=full")
             return cls("demo")
         name, separator, seed = text.partition(":")
-        if name == "demo" and (not separator or seed.isdigit()):
+        if name == "demo" and (not separator or (seed.isdecimal() and seed.isascii())):
             return cls("demo", seed=int(seed or 0))
         if text == "full":
             if not _published_root().is_dir():
@@ -158,9 +158,14 @@ def demo_folder(task: TaskSpec, seed: int) -> Path:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path
+    entered: set[Path] = set()
+    for root, names, files in os.walk(folder, followlinks=True):
+        real = Path(root).resolve()
+        if real in entered:
+            names.clear()  # a loop of links
+            continue
+        entered.add(real)
+        yield from (Path(root, name) for name in files if Path(root, name).is_file())
 
 
 def folder_digest(folder: Path) -> str:
@@ -170,7 +175,7 @@ def folder_digest(folder: Path) -> str:
     """
     if not folder.is_dir():
         return "absent"
-    listing = [(path, path.stat()) for path in _files(folder)]
+    listing = [(path, path.stat()) for path in sorted(_files(folder))]
     signature = hashlib.sha256(
         json.dumps(
             [

@@ -7,8 +7,9 @@ import os
 import platform
 import socket
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -17,17 +18,24 @@ from agents.base import Agent, Evidence, Launch, Session
 from biabench_plugin import checkout, supervisor
 from biabench_plugin.campaign import Configuration, Settings, Trial
 from biabench_plugin.datasets import TaskData, cache_dir
-from biabench_plugin.endstate import classify
+from biabench_plugin.endstate import EndState, classify
 from biabench_plugin.gpu import Gpu
 from biabench_plugin.isolation import Containment, InputView, containment_for, opaque_input
 from biabench_plugin.probe import probe
-from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, write_record
+from biabench_plugin.records import (
+    DatasetIdentity,
+    Provenance,
+    RecordError,
+    TrialRecord,
+    write_atomically,
+    write_record,
+)
 from biabench_plugin.supervisor import RunResult
 from biabench_plugin.taskspec import TaskSpec, render_instruction
 from biabench_plugin.workspace import Attempt, TrialFolder
 from evaluators import OutcomeScore, evaluate_bounded
 
-_PACKAGES = ("biabench", "numpy", "scipy", "scikit-image", "tifffile", "imagecodecs", "pandas", "pytest")
+_PACKAGES = ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs", "pandas", "pytest")
 
 
 def template_digest(task: TaskSpec, level: str) -> str:
@@ -54,12 +62,11 @@ def _packages() -> dict[str, str]:
 
 def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, object], view: InputView) -> Provenance:
     """Describe this host and the versions that a score depends on."""
-    packages = dict(_packages())
     return Provenance(
-        biabench=packages.pop("biabench"),
+        biabench=checkout.version(),
         commit=checkout.commit(),
         python=sys.version.split()[0],
-        packages=packages,
+        packages=_packages(),
         host=socket.gethostname(),
         platform=platform.platform(),
         cpus=len(os.sched_getaffinity(0)),
@@ -132,9 +139,7 @@ def run_attempt(
             weights=host.settings.agent_weights,
             hidden=() if agent.reads_truth else (data.truth, folder.campaign, cache_dir()),
         )
-        evidence = agent.read(
-            attempt.rooms.logs / "stdout.log", attempt.rooms.logs / "stderr.log", attempt.rooms.output
-        )
+        evidence, transcript_problem = _read(agent, attempt)
         input_changed = view.changed()
         attempt.collect()
     except BaseException:
@@ -151,8 +156,44 @@ def run_attempt(
         evidence,
         input_changed,
         resume_key,
-    )
+    ).model_copy(update={"transcript_problem": transcript_problem})
     return record, write_record(record, attempt.path)
+
+
+def _read(agent: Agent, attempt: Attempt) -> tuple[Evidence, str | None]:
+    """Read what the agent left about itself; a transcript that cannot be read is no reason to lose the run."""
+    logs = attempt.rooms.logs
+    try:
+        found = agent.read(logs / "stdout.log", logs / "stderr.log", attempt.rooms.output)
+    except Exception as error:  # a wrapper's own fault: whatever it is, the submission is scored
+        return Evidence(), f"{type(error).__name__}: {error}"
+    return (
+        replace(
+            found,
+            final_message=_storable(found.final_message),
+            refused=_storable(found.refused),
+            infrastructure=_storable(found.infrastructure),
+        ),
+        None,
+    )
+
+
+def _storable(text: str | None) -> str | None:
+    """Replace lone surrogates, which a provider's JSON can hold and a record cannot."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
+
+
+def check_truth(task: TaskSpec, data: TaskData) -> None:
+    """Raise ``TruthError`` before an agent spends hours, where the truth cannot be used; remembered by digest."""
+    _, digest = data.digests()
+    seal = hashlib.sha256(f"{task.slug}:{task.outcome.model_dump_json()}:{digest}".encode()).hexdigest()
+    good = cache_dir() / "truth" / seal
+    if good.is_file():
+        return
+    with tempfile.TemporaryDirectory() as empty:
+        score(task, Path(empty), data)
+    good.parent.mkdir(parents=True, exist_ok=True)
+    good.touch()
 
 
 def score(task: TaskSpec, submission: Path, data: TaskData) -> OutcomeScore:
@@ -162,12 +203,35 @@ def score(task: TaskSpec, submission: Path, data: TaskData) -> OutcomeScore:
 
 def rescore(record: TrialRecord, path: Path, task: TaskSpec, data: TaskData) -> TrialRecord:
     """Score an attempt's stored submission again, keeping the former record beside the new one."""
-    fresh = score(task, path.parent / "submission", data)
+    submission = path.parent / "submission"
+    if not submission.is_dir():
+        raise RecordError(f"{submission}: the stored submission is gone, so it cannot be scored again")
+    fresh = score(task, submission, data)
     former = "none" if record.score is None else record.score.evaluator_version
-    path.replace(path.with_name(f"record.evaluator-{former}.json"))
-    updated = record.model_copy(update={"score": fresh})
+    write_atomically(path.with_name(f"record.evaluator-{former}.{record.resume_key[:8]}.json"), path.read_text())
+    updated = record.model_copy(update={"score": fresh, **_status(record, fresh)})
     write_record(updated, path.parent)
     return updated
+
+
+def _status(record: TrialRecord, fresh: OutcomeScore) -> dict[str, object]:
+    """End state of a stored run under a fresh score."""
+    if record.score is not None and fresh.delivered == record.score.delivered:
+        return {}
+    run = RunResult(
+        exit_code=record.exit_code,
+        signal=record.signal,
+        timed_out=record.timed_out,
+        quota_exceeded=record.quota_exceeded,
+        wall_seconds=record.wall_seconds,
+        started=record.started,
+        log_truncated=record.log_truncated,
+        survivors_killed=record.survivors_killed,
+        start_error=None,
+    )
+    refused = record.status_reason if record.status is EndState.REFUSED else None
+    ending = classify(fresh.delivered, run, Evidence(refused=refused))
+    return {"status": ending.state, "status_reason": ending.reason}
 
 
 def _effort_applied(agent: Agent, configuration: Configuration) -> str:

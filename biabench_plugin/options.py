@@ -16,6 +16,7 @@ EFFORTS = ("minimal", "low", "medium", "high", "max")
 LEVELS = ("brief", "detailed")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PREFIX = "biabench_"
+_LONGEST = 30 * 86400.0
 
 
 def seconds(text: str) -> float:
@@ -26,16 +27,27 @@ def seconds(text: str) -> float:
     if len(parts) > 1 and any(not unit for _, unit in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; every part of it needs a unit, as in 1h30m")
     total = sum(float(number) * _UNITS[unit or "s"] for number, unit in parts)
-    if total <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: a duration must be longer than 0")
+    if not 0 < total <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: a duration must be longer than 0 and at most 30d")
     return total
 
 
 def repeats(text: str) -> int:
     """Parse a positive number of repeats."""
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 on")
     return int(text)
+
+
+def gigabytes(text: str) -> float:
+    """Parse a size in GB."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.001 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a size in GB, from 0.001 to 1000000")
+    return value
 
 
 def share(text: str) -> float:
@@ -73,7 +85,7 @@ def add(parser: pytest.Parser) -> None:
     )
     option("--agent-env", metavar="PATH", help="tool environment that the agent sees, read-only, first on its PATH")
     option("--agent-weights", metavar="PATH", help="folder of model weights that the agent sees, read-only")
-    option("--output-quota", type=float, metavar="GB", help="largest output of a trial, in GB (default: 50)")
+    option("--output-quota", type=gigabytes, metavar="GB", help="largest output of a trial, in GB (default: 50)")
     option("--campaign", metavar="DIR", help="folder of the campaign (default: campaigns/<date>-<dataset>)")
     option("--rerun", choices=("failed", "all"), help="add an attempt to finished trials instead of reusing them")
     option("--min-outcome", type=share, metavar="X", help="an item below this outcome score fails")

@@ -17,6 +17,7 @@ from evaluators.model import OutcomeScore
 
 SCHEMA_VERSION = 1
 FILE_NAME = "record.json"
+CURRENT = "current"  # in a trial's folder: the resume key that the last session used
 
 
 class RecordError(ValueError):
@@ -85,6 +86,7 @@ class TrialRecord(_Model):
     score: OutcomeScore | None
     usage: Usage
     final_message: str | None
+    transcript_problem: str | None = None
     exit_code: int | None
     signal: int | None
     survivors_killed: int
@@ -157,21 +159,30 @@ def record_path(campaign: Path, record: TrialRecord) -> Path:
     return campaign / record.run_folder / FILE_NAME
 
 
-def iter_records(campaign: Path) -> Iterator[tuple[Path, TrialRecord]]:
-    """Yield every attempt's record of a campaign folder, in a stable order."""
+def iter_records(campaign: Path) -> Iterator[tuple[Path, TrialRecord | RecordError]]:
+    """Yield every attempt's record of a campaign folder, in a stable order; for a damaged one its error."""
     for path in sorted(campaign.glob(f"runs/*/*/r*/attempt-*/{FILE_NAME}")):
-        yield path, read_record(path)
+        try:
+            yield path, read_record(path)
+        except RecordError as error:
+            yield path, error
 
 
-def current_attempt(attempts: list[TrialRecord]) -> TrialRecord:
+def current_attempt(attempts: list[TrialRecord], key: str | None = None) -> TrialRecord:
     """Choose the attempt of a trial that counts.
 
-    Among the attempts made with the newest resume key (an edited agent is another experiment), the first valid one
-    counts; where all failed for infrastructure, the last one stands for them.
+    ``key`` is the resume key of the session that used the trial last; an edited agent or another budget is another
+    experiment. Among the attempts of that experiment the first one that counts is taken, else the first valid one
+    (refused), else the last.
     """
     ordered = sorted(attempts, key=lambda record: record.attempt)
-    same = [record for record in ordered if record.resume_key == ordered[-1].resume_key]
-    return next((record for record in same if record.valid), same[-1])
+    known = {record.resume_key for record in ordered}
+    wanted = key if key in known else ordered[-1].resume_key
+    same = [record for record in ordered if record.resume_key == wanted]
+    for fits in (lambda record: record.counts, lambda record: record.valid):
+        if found := next(filter(fits, same), None):
+            return found
+    return same[-1]
 
 
 def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, str]]:
@@ -190,8 +201,8 @@ def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, 
         "status": record.status.value,
         "timed_out": str(record.timed_out).lower(),
         "infrastructure": record.infrastructure,
-        "outcome": None if score is None else f"{score.outcome:.6f}",
-        "strict": None if score is None or score.strict is None else f"{score.strict:.6f}",
+        "outcome": None if score is None or not record.counts else f"{score.outcome:.6f}",
+        "strict": None if score is None or not record.counts or score.strict is None else f"{score.strict:.6f}",
         "wall_seconds": f"{record.wall_seconds:.3f}",
         "input_tokens": record.usage.input_tokens,
         "output_tokens": record.usage.output_tokens,

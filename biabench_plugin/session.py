@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +24,10 @@ from biabench_plugin.campaign import (
     resume_key,
     running_order,
 )
-from biabench_plugin.datasets import Dataset, DatasetError, TaskData
+from biabench_plugin.datasets import Dataset, DatasetError, TaskData, cache_dir
 from biabench_plugin.execute import Host, template_digest
 from biabench_plugin.isolation import IsolationUnavailable, containment_for
+from biabench_plugin.records import write_atomically
 from biabench_plugin.supervisor import Limits
 from biabench_plugin.taskspec import LEVELS, Difficulty, Modality, Subtask, TaskError, TaskSpec, load_tasks
 from evaluators import check_parameters
@@ -55,6 +58,7 @@ class TaskFile(pytest.File):
         for trial in plan([task], session.configurations, session.settings.repeats):
             item: TrialItem = TrialItem.from_parent(self, name=trial.name, callobj=trials.trial_delivers)
             item.trial = trial
+            item.user_properties.extend(session.known_properties(trial))
             for marker in task.markers:
                 item.add_marker(marker)
             if self.config.pluginmanager.hasplugin("timeout"):
@@ -153,13 +157,31 @@ class TrialSession:
         )
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"--campaign={named}: exists and is no folder")
-        if any(folder.is_relative_to(root) for root in self.roots):
-            raise ValueError(f"--campaign={named}: lies among the tasks; choose a folder of its own")
+        taken = [*self.roots, cache_dir(), *([self.dataset.path] if self.dataset.path else [])]
+        if any(folder.is_relative_to(root) for root in taken):
+            raise ValueError(
+                f"--campaign={folder}: lies among tasks or data, which agents may see; choose another folder"
+            )
+        self._check_dataset(folder)
+        if self._looks_only():
+            return folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / "campaign.json", json.dumps({"dataset": self.dataset.name}) + "\n")
         except OSError as error:
             raise ValueError(f"--campaign={folder}: cannot be made: {error.strerror}") from error
         return folder
+
+    def _check_dataset(self, folder: Path) -> None:
+        """Refuse to mix datasets in one campaign: their trials would have the same names."""
+        try:
+            held = json.loads((folder / "campaign.json").read_text(encoding="utf-8"))["dataset"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        if held != self.dataset.name:
+            raise ValueError(
+                f"campaign {folder} holds dataset {held}; choose another --campaign for {self.dataset.name}"
+            )
 
     def _take_over_collection(self) -> None:
         """Collect task folders and nothing else, wherever pytest was started and whatever its ini file says."""
@@ -168,7 +190,7 @@ class TrialSession:
             config.args = [self._task_argument(argument) for argument in config.args]
         else:
             config.args = [str(root) for root in self.roots]
-        if not self.is_worker and config.option.xmlpath is None:
+        if not self.is_worker and not self._looks_only() and getattr(config.option, "xmlpath", "") is None:
             config.option.xmlpath = str(self.folder / "junit.xml")
         for name in ("two_d", "three_d", "timelapse", *Difficulty, *Modality, *Subtask):
             config.addinivalue_line("markers", f"{name}: biabench tasks of this kind")
@@ -206,7 +228,23 @@ class TrialSession:
             self.settings,
             "+".join(data.digests()),
             template_digest(trial.task, trial.configuration.instruction),
+            contained=self.host.containment(self.agents[trial.configuration.agent]).in_force,
         )
+
+    def known_properties(self, trial: Trial) -> list[tuple[str, str]]:
+        """Properties of an item that hold whatever happens to it, so that skipped and faulty ones are not lost."""
+        configuration = trial.configuration
+        values = {
+            "task": trial.task.slug,
+            "agent": configuration.agent,
+            "configuration": configuration.id,
+            "model": configuration.model,
+            "instruction": configuration.instruction,
+            "effort": configuration.effort,
+            "repeat": trial.repeat,
+            "dataset": self.dataset.name,
+        }
+        return [(f"biabench.{name}", str(value)) for name, value in values.items() if value is not None]
 
     # --- pytest hooks -----------------------------------------------------------------------------------------------
 
@@ -256,13 +294,20 @@ class TrialSession:
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
         """Aggregate after the JUnit file is written, on the controller only."""
         result = yield
-        if not self.is_worker and not self.config.option.collectonly:
+        if not self.is_worker and not self._looks_only():
             from biabench_plugin import report
 
-            self.report = report.build(
-                [self.folder, Path(self.config.option.xmlpath)], self.folder, self.tasks, rank_by=self.rank_by
-            )
+            with suppress(OSError):  # workspace of agents; other sessions may still use it
+                (self.folder / "work").rmdir()
+            junit = getattr(self.config.option, "xmlpath", None)
+            paths = [self.folder] if junit is None else [self.folder, Path(junit)]
+            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by)
         return result
+
+    def _looks_only(self) -> bool:
+        """Whether the session runs nothing, and so must leave nothing behind."""
+        names = ("collectonly", "markers", "showfixtures", "show_fixtures_per_test")
+        return any(getattr(self.config.option, name, False) for name in names)
 
     @property
     def rank_by(self) -> RankBy:

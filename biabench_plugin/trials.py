@@ -13,10 +13,11 @@ from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
 from biabench_plugin.endstate import EndState
 from biabench_plugin.isolation import ContainmentError, InputError
-from biabench_plugin.records import RecordError, TrialRecord, current_attempt, junit_properties, record_path
+from biabench_plugin.records import TrialRecord, current_attempt, junit_properties, record_path
 from biabench_plugin.supervisor import SupervisionError
 from biabench_plugin.workspace import BusyError, TrialFolder
 from evaluators import TruthError, evaluator_version
+from evaluators.outcome.parameters import read_parameters
 
 if TYPE_CHECKING:
     from biabench_plugin.session import TrialItem, TrialSession
@@ -29,9 +30,10 @@ class InfrastructureFault(Exception):
         return str(self.args[0])
 
 
-def trial_delivers(record: TrialRecord, trial_folder: TrialFolder, pytestconfig: pytest.Config) -> None:
+def trial_delivers(biabench_record: TrialRecord, biabench_folder: TrialFolder, pytestconfig: pytest.Config) -> None:
     """The trial passes when the agent delivered, and fails with the reason when it did not."""
-    run_folder = trial_folder.campaign / record.run_folder
+    record = biabench_record
+    run_folder = biabench_folder.campaign / record.run_folder
     if record.status is EndState.REFUSED:
         pytest.skip(f"refused by the provider: {record.status_reason}")
     if record.status is not EndState.DELIVERED:
@@ -50,26 +52,17 @@ def biabench_session(pytestconfig: pytest.Config) -> TrialSession:
 
 
 @pytest.fixture
-def agent(request: pytest.FixtureRequest, biabench_session: TrialSession) -> Agent:
+def biabench_agent(request: pytest.FixtureRequest, biabench_session: TrialSession) -> Agent:
     """The trial's agent; skips where it cannot run on this machine."""
     item: TrialItem = request.node
     found = biabench_session.agents[item.trial.configuration.agent]
     if reason := found.unavailable():
-        item.user_properties.extend(
-            [
-                ("biabench.task", item.trial.task.slug),
-                ("biabench.agent", found.name),
-                ("biabench.configuration", item.trial.configuration.id),
-                ("biabench.dataset", biabench_session.dataset.name),
-                ("biabench.repeat", str(item.trial.repeat)),
-            ]
-        )
         pytest.skip(f"{found.name} cannot run here: {reason}")
     return found
 
 
 @pytest.fixture
-def task_data(request: pytest.FixtureRequest, biabench_session: TrialSession) -> TaskData:
+def biabench_data(request: pytest.FixtureRequest, biabench_session: TrialSession) -> TaskData:
     """Input and truth of the trial's task."""
     item: TrialItem = request.node
     try:
@@ -79,13 +72,13 @@ def task_data(request: pytest.FixtureRequest, biabench_session: TrialSession) ->
 
 
 @pytest.fixture
-def input_dir(task_data: TaskData) -> Path:
+def input_dir(biabench_data: TaskData) -> Path:
     """The task's images, as the host sees them."""
-    return task_data.input
+    return biabench_data.input
 
 
 @pytest.fixture
-def trial_folder(request: pytest.FixtureRequest, biabench_session: TrialSession) -> Iterator[TrialFolder]:
+def biabench_folder(request: pytest.FixtureRequest, biabench_session: TrialSession) -> Iterator[TrialFolder]:
     """The trial's folder in the campaign, held for this process."""
     item: TrialItem = request.node
     folder = TrialFolder(biabench_session.folder, item.trial)
@@ -97,28 +90,32 @@ def trial_folder(request: pytest.FixtureRequest, biabench_session: TrialSession)
 
 
 @pytest.fixture
-def record(
+def biabench_record(
     request: pytest.FixtureRequest,
-    agent: Agent,
-    task_data: TaskData,
-    trial_folder: TrialFolder,
+    biabench_agent: Agent,
+    biabench_data: TaskData,
+    biabench_folder: TrialFolder,
     biabench_session: TrialSession,
 ) -> TrialRecord:
     """The record of the attempt that counts: a stored one, or that of the run which happens here."""
     item: TrialItem = request.node
-    key = biabench_session.resume_key(item.trial, task_data)
+    task, campaign = item.trial.task, biabench_folder.campaign
+    key = biabench_session.resume_key(item.trial, biabench_data)
     rerun = options.get(biabench_session.config, "rerun")
     try:
-        found, reused = _reuse_or_run(trial_folder, agent, biabench_session, task_data, key, rerun)
+        execute.check_truth(task, biabench_data)
+        found, reused = _reuse_or_run(biabench_folder, biabench_agent, biabench_session, biabench_data, key, rerun)
+        biabench_folder.use(key)
     except TruthError as error:
-        raise InfrastructureFault(f"truth of {item.trial.task.slug} cannot be used: {error}") from error
-    except (OSError, ContainmentError, InputError, SupervisionError, RecordError) as error:
+        raise InfrastructureFault(f"truth of {task.slug} cannot be used: {error}") from None
+    except (OSError, ValueError, ContainmentError, InputError, SupervisionError) as error:
         raise InfrastructureFault(f"{item.trial.id}: {error}") from error
-    item.user_properties.extend(junit_properties(found, record_path(trial_folder.campaign, found)))
+    known = junit_properties(found, record_path(campaign, found))
+    item.user_properties[:] = [*(pair for pair in item.user_properties if pair[0] not in dict(known)), *known]
     if reused:
         item.user_properties.append(("biabench.reused", "true"))
     if not found.valid:
-        raise InfrastructureFault(f"{found.infrastructure}; {trial_folder.campaign / found.run_folder}")
+        raise InfrastructureFault(f"{found.infrastructure}; {campaign / found.run_folder}")
     return found
 
 
@@ -138,13 +135,14 @@ def _reuse_or_run(
         attempts = [*attempts, record]
         if record.valid:
             break
-    return record, False
+    return current_attempt(attempts), False
 
 
 def _up_to_date(record: TrialRecord, session: TrialSession, folder: TrialFolder, data: TaskData) -> TrialRecord:
     """Score a stored submission again when the evaluator has a newer version; the run itself is kept."""
     task = session.tasks[record.task]
     current = evaluator_version(task.outcome.kind)
-    if record.score is None or record.score.evaluator_version == current:
+    parameters = read_parameters(task.outcome, task.deliverables).model_dump(mode="json")
+    if record.score is None or (record.score.evaluator_version, record.score.parameters) == (current, parameters):
         return record
     return execute.rescore(record, record_path(folder.campaign, record), task, data)

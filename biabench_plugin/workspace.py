@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from biabench_plugin.campaign import Trial
 from biabench_plugin.isolation import Rooms
-from biabench_plugin.records import FILE_NAME, TrialRecord, read_record
+from biabench_plugin.records import CURRENT, FILE_NAME, RecordError, TrialRecord, read_record, write_atomically
+
+_ATTEMPT = re.compile(r"attempt-[0-9]+")
+_LOCK_SECONDS = 20.0  # workers of a killed session outlive it for seconds
 
 
 class BusyError(RuntimeError):
@@ -50,13 +54,24 @@ class TrialFolder:
 
     def records(self) -> list[TrialRecord]:
         """Return the records of all finished attempts, oldest first."""
-        return [read_record(path) for path in sorted(self.path.glob(f"attempt-*/{FILE_NAME}"), key=_attempt_number)]
+        found = []
+        for path in sorted(self._attempts(), key=_attempt_number):
+            with suppress(RecordError):  # a damaged record counts as none; the report names it
+                found.append(read_record(path / FILE_NAME))
+        return found
+
+    def _attempts(self) -> list[Path]:
+        return [path for path in self.path.glob("attempt-*") if _ATTEMPT.fullmatch(path.name)]
+
+    def use(self, key: str) -> None:
+        """Note which experiment the session that runs now uses; reports show its attempts."""
+        write_atomically(self.path / CURRENT, key + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the trial for this process; a lock dies with its holder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock", timeout=0)
+        lock = FileLock(self.path / ".lock", timeout=_LOCK_SECONDS)
         try:
             lock.acquire()
         except Timeout as error:
@@ -68,7 +83,7 @@ class TrialFolder:
 
     def new_attempt(self) -> Attempt:
         """Make the folders of the next attempt; call it under :meth:`locked`."""
-        numbers = [_attempt_number(path / FILE_NAME) for path in self.path.glob("attempt-*")]
+        numbers = [_attempt_number(path) for path in self._attempts()]
         for number in numbers:  # of sessions that were cut off: incomplete, and nothing scored it
             remove_tree(self.work(number))
         return Attempt(self, max(numbers, default=0) + 1)
@@ -79,8 +94,8 @@ class TrialFolder:
         return self.campaign / "work" / key
 
 
-def _attempt_number(record: Path) -> int:
-    return int(record.parent.name.removeprefix("attempt-"))
+def _attempt_number(folder: Path) -> int:
+    return int(folder.name.removeprefix("attempt-"))
 
 
 class Attempt:
@@ -102,7 +117,7 @@ class Attempt:
             logs=self.path / "logs",
         )
         for room in (self.rooms.output, self.rooms.home, self.rooms.tmp, self.rooms.logs):
-            room.mkdir(parents=True)
+            room.mkdir(parents=True, exist_ok=True)
 
     def write_instruction(self, text: str) -> None:
         """Save the rendered instruction beside the run, and where the agent reads it."""
@@ -114,9 +129,6 @@ class Attempt:
         self.rooms.output.rename(self.submission)
         self.submission.chmod(0o755)
         remove_tree(self.work)
-        with_work = self.work.parent
-        if with_work.is_dir() and not any(with_work.iterdir()):
-            with_work.rmdir()
 
     def discard(self) -> None:
         """Delete the work folder of an attempt that could not be started or was interrupted."""

@@ -364,8 +364,8 @@ def write_report(job: Job, images: int, done: int, table: Delivered) -> None:
         f"the plane split where a neck is {PASS_UM:g} µm narrower than the narrower side; inner radius at least "
         f"{0.7 * LEAST_RADIUS_UM:.1f} µm. One layer of nuclei is assumed. Nuclei at the edge are kept.",
         f"Puncta: difference of Gaussians ({SPOT_UM[0]:g} µm along z, {SPOT_UM[1]:g} µm in the plane, and 1.6 times "
-        f"that), maxima among 26 neighbours, accepted above {SPOT_NOISE:g} noise SD (from the lower side of the nucleus's own "
-        f"values) and above {SPOT_CONTRAST:g} of its median level over the camera offset.",
+        f"that), maxima among 26 neighbours, accepted above {SPOT_NOISE:g} noise SD (from the lower side of the "
+        f"nucleus's own values) and above {SPOT_CONTRAST:g} of its median level over the camera offset.",
         "Volume of puncta: voxels above half of the peak, in the filtered image.",
     )
     report.section("Quality control")

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Table
 
+from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.summary import Line, RankBy, summarise
@@ -132,7 +132,7 @@ def _leaderboard(report: Report) -> dict[str, Any]:
     """Return the aggregates; without a time stamp, so that the same records give the same file."""
     return {
         "schema_version": 1,
-        "biabench": version("biabench"),
+        "biabench": checkout.version(),
         "rank_by": report.rank_by,
         "rows": [asdict(line) | {"demo": line.demo} for line in report.lines],
         "evaluators": sorted(
@@ -156,7 +156,7 @@ def _page(report: Report, tasks: Mapping[str, TaskSpec]) -> str:
         lines=report.lines,
         rows=report.rows,
         tasks=[(slug, tasks.get(slug)) for slug in sorted({row.task for row in report.rows})],
-        version=version("biabench"),
+        version=checkout.version(),
         relative=lambda path: _relative(path, report.page.parent),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 from biabench_plugin.records import (
+    CURRENT,
     FILE_NAME,
     RecordError,
     TrialRecord,
@@ -48,12 +50,15 @@ class Row:
         return None if self.record is None or self.record.score is None else self.record.score.strict
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
-        return (self.dataset, self.configuration, self.task, self.repeat)
+    def key(self) -> tuple[str, str, str, int, str]:
+        """Identity of the run: trials of the same name from two campaigns are two trials."""
+        began = "" if self.record is None else self.record.started.isoformat()
+        return (self.dataset, self.configuration, self.task, self.repeat, began)
 
 
 def _from_attempts(attempts: list[TrialRecord], campaign: Path) -> Row:
-    record = current_attempt(attempts)
+    marker = record_path(campaign, attempts[0]).parent.parent / CURRENT
+    record = current_attempt(attempts, marker.read_text().strip() if marker.is_file() else None)
     return Row(
         task=record.task,
         configuration=record.configuration,
@@ -70,10 +75,32 @@ def _from_attempts(attempts: list[TrialRecord], campaign: Path) -> Row:
 
 def from_campaign(campaign: Path) -> list[Row]:
     """Return one row per trial of a campaign folder."""
-    trials: dict[str, list[TrialRecord]] = {}
-    for _, record in iter_records(campaign):
-        trials.setdefault(record.trial, []).append(record)
-    return [_from_attempts(attempts, campaign) for attempts in trials.values()]
+    trials: dict[Path, list[TrialRecord]] = {}
+    damaged: dict[Path, RecordError] = {}
+    for path, found in iter_records(campaign):
+        if isinstance(found, RecordError):
+            damaged[path] = found
+        else:
+            trials.setdefault(path.parent.parent, []).append(found)
+    rows = [_from_attempts(attempts, campaign) for attempts in trials.values()]
+    return rows + [_damaged(path, error) for path, error in damaged.items() if path.parent.parent not in trials]
+
+
+def _damaged(path: Path, error: RecordError) -> Row:
+    """Return a row for a trial of which no record can be read, so that it is missed by nobody."""
+    task, configuration, repeat, _attempt, _name = path.parts[-5:]
+    return Row(
+        task=task,
+        configuration=configuration.replace("+", "[", 1) + "]",
+        agent=configuration.partition("+")[0],
+        dataset="unknown",
+        repeat=int(repeat.removeprefix("r")) if repeat.removeprefix("r").isdecimal() else 0,
+        status="damaged record",
+        note=str(error),
+        record=None,
+        attempts=1,
+        folder=path.parent,
+    )
 
 
 def from_junit(path: Path) -> list[Row]:
@@ -99,7 +126,8 @@ def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> 
     if record_file is not None:
         record = read_record(record_file)
         campaign = record_file.parents[len(Path(record.run_folder).parts)]
-        return _from_attempts([record], campaign)
+        siblings = (path for path in record_file.parent.parent.glob(f"attempt-*/{FILE_NAME}") if path != record_file)
+        return _from_attempts([record, *_readable(siblings)], campaign)
     kind, note = "unknown", ""
     for name in ("skipped", "error", "failure"):
         if (node := case.find(name)) is not None:
@@ -109,13 +137,19 @@ def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> 
         configuration=found["configuration"],
         agent=found.get("agent", found["configuration"]),
         dataset=found.get("dataset", "unknown"),
-        repeat=int(found.get("repeat", 1)),
+        repeat=int(repeat) if (repeat := found.get("repeat", "1")).isdecimal() else 1,
         status=found.get("status", kind),
         note=note,
         record=None,
         attempts=0,
         folder=None,
     )
+
+
+def _readable(paths: Iterable[Path]) -> Iterator[TrialRecord]:
+    for path in paths:
+        with suppress(RecordError):
+            yield read_record(path)
 
 
 def _record_file(named: str | None, junit: Path) -> Path | None:
@@ -134,7 +168,7 @@ def _record_file(named: str | None, junit: Path) -> Path | None:
 
 def load(paths: Iterable[Path]) -> list[Row]:
     """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where it has one."""
-    rows: dict[tuple[str, str, str, int], Row] = {}
+    rows: dict[tuple[str, str, str, int, str], Row] = {}
     for path in paths:
         if path.is_dir():
             found = from_campaign(path)
@@ -143,6 +177,6 @@ def load(paths: Iterable[Path]) -> list[Row]:
         else:
             raise RecordError(f"{path}: no such campaign folder or JUnit file")
         for row in found:
-            if row.key not in rows or (rows[row.key].record is None and row.record is not None):
-                rows[row.key] = row
-    return [rows[key] for key in sorted(rows)]
+            rows.setdefault(row.key, row)
+    ran = {key[:-1] for key, row in rows.items() if row.record is not None}
+    return [rows[key] for key in sorted(rows) if key[-1] or key[:-1] not in ran]

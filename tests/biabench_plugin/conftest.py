@@ -139,7 +139,7 @@ def make_record() -> Callable[..., TrialRecord]:
                 gpu=[],
                 isolation={"in_force": True},
             ),
-            "run_folder": "runs/tiny/empty-brief/r1/attempt-1",
+            "run_folder": "runs/tiny/empty+brief/r1/attempt-1",
         }
         return TrialRecord(**(values | changes))
 

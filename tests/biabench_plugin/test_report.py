@@ -25,7 +25,7 @@ def add(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> Callable[...
     def write(
         task: str, configuration: str, outcome: float, *, repeat: int = 1, attempt: int = 1, **changes: Any
     ) -> TrialRecord:
-        folder = f"runs/{task}/{configuration.replace('[', '-').rstrip(']')}/r{repeat}/attempt-{attempt}"
+        folder = f"runs/{task}/{configuration.replace('[', '+').rstrip(']')}/r{repeat}/attempt-{attempt}"
         record = make_record(
             trial=f"tasks/{task}/task.yaml::{configuration}-{repeat}",
             task=task,
@@ -81,7 +81,7 @@ def test_datasets_are_never_pooled(tmp_path: Path, add: Callable[..., TrialRecor
 def test_rank_by_strict(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
     add("a", "x[brief]", 0.9)
     add("a", "y[brief]", 0.8)
-    path = tmp_path / "runs/a/y-brief/r1/attempt-1/record.json"
+    path = tmp_path / "runs/a/y+brief/r1/attempt-1/record.json"
     record = json.loads(path.read_text())
     record["score"]["strict"] = 0.7
     path.write_text(json.dumps(record))
@@ -165,7 +165,7 @@ def test_moved_campaign_is_still_read(tmp_path: Path, add: Callable[..., TrialRe
     junit = _junit(tmp_path / "junit.xml", f"<testcase><properties>{cells}</properties></testcase>")
     (row,) = from_junit(junit)
     assert row.record == record
-    assert row.folder == tmp_path / "runs/a/x-brief/r1/attempt-1"
+    assert row.folder == tmp_path / "runs/a/x+brief/r1/attempt-1"
 
 
 def test_bad_inputs_are_named(tmp_path: Path) -> None:

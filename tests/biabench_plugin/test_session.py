@@ -141,7 +141,7 @@ def test_ids_show_task_agent_level_and_repeat(tmp_path: Path, run_pytest: Run) -
     assert _ids(done.out) == [
         f"tasks/cell_counting/task.yaml::{name}-r{repeat}]"
         for repeat in (1, 2)
-        for name in ("bluff[some-model-brief", "empty[brief")
+        for name in ("bluff[some~model-brief", "empty[brief")
     ]
 
 
@@ -210,7 +210,7 @@ def test_record_holds_provenance_and_instruction_lies_beside_it(
     tmp_path: Path, run_pytest: Run, tiny: list[str]
 ) -> None:
     done = run_pytest("--agent=bluff", *tiny, cwd=tmp_path)
-    attempt = done.campaign / "runs" / "tiny" / "bluff-brief" / "r1" / "attempt-1"
+    attempt = done.campaign / "runs" / "tiny" / "bluff+brief" / "r1" / "attempt-1"
     record = json.loads((attempt / "record.json").read_text())
     assert record["schema_version"] == 1
     assert record["run_folder"] == str(attempt.relative_to(done.campaign))
@@ -241,7 +241,7 @@ def test_same_command_resumes_and_rerun_adds_an_attempt(
     run_pytest("--agent=command", command, *tiny, cwd=tmp_path)
     again = run_pytest("--agent=command", command, *tiny, "-v", cwd=tmp_path)
     assert "REUSED" in again.out
-    trial = again.campaign / "runs" / "tiny" / "command-brief" / "r1"
+    trial = again.campaign / "runs" / "tiny" / "command+brief" / "r1"
     assert sorted(path.name for path in trial.glob("attempt-*")) == ["attempt-1"]
     kept = run_pytest("--agent=command", command, *tiny, "--rerun=failed", cwd=tmp_path)
     assert "attempt-2" not in [path.name for path in trial.iterdir()], kept.out

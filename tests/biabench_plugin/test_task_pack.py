@@ -116,7 +116,7 @@ def test_it_runs_and_is_scored(tmp_path: Path, run_pytest: Run, plate: TaskSpec)
     assert float(found["command"]["outcome"]) == 1.0
     assert float(found["command"]["strict"]) >= 0.6
 
-    attempt = done.campaign / "runs" / "compound_plate" / "command-brief" / "r1" / "attempt-1"
+    attempt = done.campaign / "runs" / "compound_plate" / "command+brief" / "r1" / "attempt-1"
     record = json.loads((attempt / "record.json").read_text())
     assert [(item["artifact"], item["depth"]) for item in record["score"]["items"]] == [("wells", 1), ("compounds", 2)]
     assert leaks(plate, (attempt / "instruction.md").read_text()) == []
