@@ -65,6 +65,10 @@ def test_first_valid_attempt_of_the_newest_experiment_counts(make_record: Callab
     edited = make_record(attempt=4, resume_key="other")
     assert current_attempt([fault, first, second, edited]) is edited
     assert current_attempt([fault]) is fault
+    assert current_attempt([fault, first, second, edited], key="k") is first
+    refused = make_record(attempt=1, status=EndState.REFUSED)
+    assert current_attempt([refused]) is refused
+    assert current_attempt([refused, first]) is first
 
 
 def test_absent_signals_give_no_property(make_record: Callable[..., TrialRecord]) -> None:

@@ -331,6 +331,8 @@ def test_unreadable_truth_is_an_error_and_blames_no_agent(
     assert "1 error" in bad.out, bad.out
     assert "0.csv" in bad.out
     assert not list((tmp_path / "bad").rglob("record.json"))
+    (row,) = _rows(tmp_path / "bad")  # the fault is not lost from the report
+    assert (row["configuration"], row["not_run"], row["outcome"]) == ("empty[brief]", 1, None)
 
 
 def test_configurations_from_a_file(tmp_path: Path, run_pytest: Run, tiny: list[str]) -> None:
@@ -373,3 +375,85 @@ def test_killed_session_continues(
     records = sorted((tmp_path / "campaign").rglob("record.json"))
     assert len(records) == 2
     assert not (tmp_path / "campaign" / "work").exists()
+
+
+# --- what a session must not mix up ---------------------------------------------------------------------------------
+
+HALF = "import os, pathlib\nout = pathlib.Path(os.environ['BIABENCH_OUTPUT'])\n(out / '1.csv').write_text('X,Y\\n')\n"
+
+
+def test_report_shows_the_experiment_that_the_session_used(
+    tmp_path: Path, run_pytest: Run, tiny: list[str], script: Callable[[str], str]
+) -> None:
+    good = script(COUNT)
+    first = run_pytest("--agent=command=a/b", good, *tiny, cwd=tmp_path)
+    (tmp_path / "half.py").write_text(HALF)
+    half = f"--agent-command={sys.executable} {tmp_path / 'half.py'}"
+    other = run_pytest("--agent=command=a-b", half, *tiny, cwd=tmp_path)
+    assert {row["configuration"]: row["outcome"] for row in _rows(other.campaign)} == {
+        "command[a~b-brief]": 1.0,
+        "command[a-b-brief]": 0.5,
+    }
+    changed = run_pytest("--agent=command=a/b", half, *tiny, cwd=tmp_path)  # the same row with another program
+    assert {row["outcome"] for row in _rows(changed.campaign)} == {0.5}
+    back = run_pytest("--agent=command=a/b", good, *tiny, cwd=tmp_path)
+    assert "1 passed" in back.out
+    assert next(row for row in _rows(first.campaign) if "~" in str(row["configuration"]))["outcome"] == 1.0
+
+
+def test_rerun_never_replaces_what_counts_and_says_the_same_everywhere(
+    tmp_path: Path, run_pytest: Run, tiny: list[str], script: Callable[[str], str]
+) -> None:
+    flag = tmp_path / "program" / "fixed"
+    command = script(f"import pathlib\nif not pathlib.Path({str(flag)!r}).exists(): raise SystemExit(3)\n" + COUNT)
+    first = run_pytest("--agent=command", command, "--isolation=off", *tiny, cwd=tmp_path)
+    assert first.code == 1
+    flag.touch()
+    again = run_pytest("--agent=command", command, "--isolation=off", "--rerun=failed", *tiny, cwd=tmp_path)
+    (found,) = again.properties().values()
+    assert (again.code, found["status"], found["attempt"]) == (1, "crashed", "1")
+    (row,) = _rows(again.campaign)
+    assert row["outcome"] == 0.0
+    assert (again.campaign / "runs/tiny/command+brief/r1/attempt-2/record.json").is_file()
+
+
+def test_damaged_record_is_named_and_run_again(tmp_path: Path, run_pytest: Run, tiny: list[str]) -> None:
+    done = run_pytest("--agent=replay", *tiny, cwd=tmp_path)
+    record = done.campaign / "runs/tiny/replay+brief/r1/attempt-1/record.json"
+    record.write_text(record.read_text()[:200])
+    listed = subprocess.run(
+        [sys.executable, "-m", "biabench_plugin.cli", "report", str(done.campaign)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert "damaged record" in listed.stdout
+    again = run_pytest("--agent=replay", *tiny, cwd=tmp_path)
+    assert again.code == 0, again.out
+    assert (record.parent.parent / "attempt-2" / "record.json").is_file()
+
+
+def test_edited_parameters_score_the_stored_submission_again(
+    tmp_path: Path, run_pytest: Run, make_task: Callable[..., Path]
+) -> None:
+    root = make_task()
+    arguments = ["--agent=replay", f"--tasks={root}", "-k", "tiny"]
+    run_pytest(*arguments, cwd=tmp_path)
+    path = root / "tiny" / "task.yaml"
+    path.write_text(path.read_text().replace("distance_px: 10.0", "distance_px: 3.0"))
+    again = run_pytest(*arguments, cwd=tmp_path)
+    attempt = again.campaign / "runs/tiny/replay+brief/r1/attempt-1"
+    assert json.loads((attempt / "record.json").read_text())["score"]["parameters"]["distance_px"] == 3.0
+    assert len(list(attempt.glob("record.evaluator-*.json"))) == 1
+    assert not (attempt.parent / "attempt-2").exists()
+
+
+def test_looking_leaves_nothing_and_datasets_are_not_mixed(tmp_path: Path, run_pytest: Run, tiny: list[str]) -> None:
+    looked = run_pytest("--agent=empty", "--collect-only", "-q", *tiny, cwd=tmp_path)
+    assert looked.code == 0
+    assert not looked.campaign.exists()
+    run_pytest("--agent=empty", *tiny, cwd=tmp_path)
+    mixed = run_pytest("--agent=empty", "--dataset=demo:5", *tiny, cwd=tmp_path)
+    assert mixed.code == 4
+    assert "holds dataset demo" in mixed.out
