@@ -18,7 +18,7 @@ from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.summary import Line, RankBy, summarise
-from biabench_plugin.taskspec import TaskSpec
+from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 WIDTH = 100
 
@@ -34,6 +34,7 @@ class Report:
     lines: list[Line]
     labels: Mapping[str, str]
     rank_by: RankBy
+    order: list[str]
 
     def terminal_lines(self) -> list[str]:
         """Return the score table, the failing trials and the paths, at most 100 columns wide."""
@@ -65,7 +66,7 @@ class Report:
                 break
             shown.append(line)
             table.add_column(line.configuration, justify="right", no_wrap=True)
-        for task in sorted({row.task for row in self.rows}):
+        for task in self.order:
             table.add_row(self.labels.get(task, task), *(self._cell(line, task) for line in shown))
         table.add_row("mean over tasks", *(_number(self._ranked(line)) for line in shown))
         return table
@@ -122,10 +123,21 @@ def build(paths: Iterable[Path], out: Path, tasks: Mapping[str, TaskSpec], *, ra
     labels = {slug: task.label for slug, task in tasks.items()} | {
         row.task: row.task for row in rows if row.task not in tasks
     }
-    report = Report(out, out / "leaderboard.json", out / "report" / "index.html", rows, lines, labels, rank_by)
+    report = Report(
+        out, out / "leaderboard.json", out / "report" / "index.html", rows, lines, labels, rank_by, _order(rows, tasks)
+    )
     write_atomically(report.leaderboard, json.dumps(_leaderboard(report), indent=1, sort_keys=True) + "\n")
     write_atomically(report.page, _page(report, tasks))
     return report
+
+
+def _order(rows: Iterable[Row], tasks: Mapping[str, TaskSpec]) -> list[str]:
+    """Easy tasks first, as in the paper's tables; tasks that are not at hand last."""
+    ranks = {difficulty: rank for rank, difficulty in enumerate(Difficulty)}
+    return sorted(
+        {row.task for row in rows},
+        key=lambda slug: (ranks[tasks[slug].difficulty] if slug in tasks else len(ranks), slug),
+    )
 
 
 def _leaderboard(report: Report) -> dict[str, Any]:
@@ -155,7 +167,7 @@ def _page(report: Report, tasks: Mapping[str, TaskSpec]) -> str:
         report=report,
         lines=report.lines,
         rows=report.rows,
-        tasks=[(slug, tasks.get(slug)) for slug in sorted({row.task for row in report.rows})],
+        tasks=[(slug, tasks.get(slug)) for slug in report.order],
         version=checkout.version(),
         relative=lambda path: _relative(path, report.page.parent),
     )
