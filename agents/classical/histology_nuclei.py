@@ -28,17 +28,23 @@ from ._segment import (
     compact_objects,
     flat_background,
     half_height,
+    hull_pixels,
     local_floor,
     object_radius,
     opened,
     otsu,
+    region_outlines,
+    relabel,
+    ring_contrast,
     steepest_fraction,
     tidy,
 )
 
-FLOOR = 0.6  # lowest hematoxylin density of a nucleus, in Otsu thresholds of the background-free density
+FLOORS = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)  # lowest density of a nucleus, in Otsu thresholds: what is tried
+CONVEX_ENOUGH = 0.94  # of the best solidity; the lowest floor that reaches it is taken
 SHAPE_WEIGHT = 1.0  # chromatin and overlaps make density a poor guide to where nuclei touch
-BACKGROUND_RADII = 8.0  # width of the background's window, in nuclear radii
+BACKGROUND_RADII = 12.0  # width of the background's window, in nuclear radii
+CONTRAST_SHARE = 0.4  # lowest contrast of a nucleus to its own surroundings, in the image's median one
 OVERLAYS = 12
 CROP_RADII = 16.0  # side of the close-up, in nuclear radii
 
@@ -49,7 +55,8 @@ class Found:
 
     labels: Labels
     radius: float
-    fraction: float
+    fraction: float  # height of the outlines
+    floor: float  # lowest density, in Otsu thresholds
 
 
 @dataclass(frozen=True)
@@ -118,16 +125,38 @@ def segment(rgb: npt.NDArray[np.uint8]) -> Found:
     above = density - np.percentile(density, 1)
     radius = object_radius([opened(above > otsu(above), 2.0)])
     if radius is None:
-        return Found(np.zeros(density.shape, dtype=np.int32), float("nan"), float("nan"))
+        return Found(np.zeros(density.shape, dtype=np.int32), float("nan"), float("nan"), float("nan"))
     signal = np.clip(density - flat_background(density, max(BACKGROUND_RADII * radius, 60.0)), 0, None)
-    floor = FLOOR * otsu(signal)
+    floor = convex_floor(signal, radius)
     first = compact_objects(signal, radius, floor=floor, shape_weight=SHAPE_WEIGHT, fraction=0.5)
     height = np.asarray(signal - local_floor(signal, radius), dtype=np.float32)
     reach = ndi.binary_dilation(first > 0, iterations=max(1, round(radius / 3)))
     basins = np.asarray(watershed(-signal, first, mask=reach), dtype=np.int32)
     fraction = steepest_fraction(first, height, basins, 1.0)
     labels = tidy(half_height(first, height, basins, fraction), 0.1 * np.pi * radius**2, smooth=1)
-    return Found(labels, radius, fraction)
+    contrast = ring_contrast(density, labels, 0.2 * radius, 0.7 * radius)
+    clear = contrast >= CONTRAST_SHARE * float(np.median(contrast[1:])) if labels.max() else contrast > 0
+    clear[0] = False
+    return Found(relabel(np.where(clear[labels], labels, 0)), radius, fraction, floor / otsu(signal))
+
+
+def convex_floor(signal: Image, radius: float) -> float:
+    """Return the lowest threshold whose foreground is about as convex as that of any.
+
+    A threshold below the density of stained cytoplasm gives ragged, merged regions; a higher one than needed loses pale
+    nuclei. The area-weighted solidity of the foreground's pieces shows the step between both.
+    """
+    limit = otsu(signal)
+    quality = []
+    for share in FLOORS:
+        mask = ndi.binary_fill_holes(opened(signal > share * limit, max(1.0, 0.15 * radius)))
+        pieces = np.asarray(ndi.label(mask)[0], dtype=np.int32)
+        area = np.bincount(pieces.ravel())
+        hulls = {label: hull_pixels(hull) for label, hull in region_outlines(pieces).items()}
+        total = sum(int(area[label]) for label in hulls)
+        quality.append(sum(int(area[label]) ** 2 / hull for label, hull in hulls.items()) / max(total, 1))
+    enough = [share for share, value in zip(FLOORS, quality, strict=True) if value >= CONVEX_ENOUGH * max(quality)]
+    return float(enough[0] * limit)
 
 
 # --- delivered files --------------------------------------------------------------------------------------------
@@ -327,14 +356,18 @@ def write_report(
     report.section("Method")
     radii = [item.radius for item in found.values()]
     fractions = [item.fraction for item in found.values()]
+    floors = ", ".join(f"{item.floor:.1f}" for item in found.values())
     report.bullets(
         "Hematoxylin density by colour deconvolution (Ruifrok and Johnston), smoothed with sigma 1 px.",
         "Nuclear size: inner radius of convex dark objects, per image, sets all lengths: "
         f"{Summary.of(radii).text('px')} images.",
         f"Background: mean density between objects, smoothed over {BACKGROUND_RADII:g} nuclear radii; takes stained "
         "cytoplasm and differences between slides out.",
-        f"Nuclei: density above {FLOOR:g} Otsu thresholds and above the local mean; holes (pale centres) filled; split "
-        "by shape and joined again where the union is convex (solidity 0.95) and has no waist.",
+        f"Nuclei: density above a floor and above the local mean. The floor ({floors} Otsu thresholds) is the lowest "
+        f"of {FLOORS[0]:g} to {FLOORS[-1]:g} at which the foreground is about as convex as at any, since stained "
+        "cytoplasm makes it ragged. Holes (pale centres) are filled; pieces are split by shape and joined again where "
+        "the union is convex (solidity 0.95) and has no waist.",
+        f"Left out: contrast to the close surroundings below {CONTRAST_SHARE:g} of the image's median.",
         "Outlines: at the height of each nucleus where the edges of an image are steepest: "
         f"{Summary.of(fractions).text()} images.",
     )
