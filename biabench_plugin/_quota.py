@@ -144,7 +144,13 @@ def _enter(name: str, above: int | None, length: int, stack: list[tuple[int, lis
 
 
 def _remove(handle: int, name: str) -> None:
-    """Delete a folder of any depth; Python's own ways end at its recursion limit or at the longest path."""
-    place = f"/proc/{os.getpid()}/fd/{handle}"
+    remove(Path(f"/proc/{os.getpid()}/fd/{handle}"), name)
+
+
+def remove(place: Path, name: str) -> None:
+    """Delete ``place/name`` whatever its depth and permissions; no link is followed.
+
+    Python's own ways end at its recursion limit or at the longest path.
+    """
     subprocess.run(["chmod", "-R", "u+rwX", "--", name], cwd=place, stderr=subprocess.DEVNULL, check=False)
     subprocess.run(["rm", "-rf", "--", name], cwd=place, stderr=subprocess.DEVNULL, check=False)

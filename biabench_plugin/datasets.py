@@ -11,9 +11,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import platformdirs
 from filelock import FileLock
@@ -37,8 +38,9 @@ class TaskData:
     truth: Path
     opaque: bool  # whether the path of `input` gives nothing away about the task
 
+    @cached_property
     def digests(self) -> tuple[str, str]:
-        """Return the SHA-256 digests of the input and of the truth folder."""
+        """The SHA-256 digests of the input and of the truth folder, as they were when first asked for."""
         return folder_digest(self.input), folder_digest(self.truth)
 
 
@@ -93,21 +95,27 @@ class Dataset:
         if self.kind == "demo":
             folder = demo_folder(task, self.seed)
             return TaskData("demo", f"demo-{self.seed}-{folder.name}", folder / "input", folder / "evaluation", True)
+        found = self._folder(task)
+        if found is None:
+            return None
+        if task.truth == "files" and not (found / "evaluation").is_dir():
+            raise DatasetError(f"{found}: has input/ but no evaluation/; without truth nothing can be scored")
+        revision = PUBLISHED_REVISION if self.kind == "full" else "local"
+        return TaskData(self.kind, revision, found / "input", found / "evaluation", False)
+
+    def holds(self, task: TaskSpec) -> bool:
+        """Return whether the dataset has the task; demo data can be made for every one."""
+        return self.path is None or self._folder(task) is not None
+
+    def _folder(self, task: TaskSpec) -> Path | None:
+        """Return the folder of a task in a folder of tasks, called by its slug or its dataset id."""
         assert self.path is not None
-        for name in (task.slug, task.dataset_id):
-            folder = self.path / name
-            if (folder / "input").is_dir():
-                if task.truth == "files" and not (folder / "evaluation").is_dir():
-                    raise DatasetError(f"{folder}: has input/ but no evaluation/; without truth nothing can be scored")
-                revision = PUBLISHED_REVISION if self.kind == "full" else "local"
-                return TaskData(self.kind, revision, folder / "input", folder / "evaluation", False)
-        return None
+        folders = (self.path / name for name in (task.slug, task.dataset_id))
+        return next((folder for folder in folders if (folder / "input").is_dir()), None)
 
     def check(self, tasks: dict[str, TaskSpec]) -> None:
         """Raise when a folder holds none of the tasks."""
-        if self.path is not None and not any(
-            (self.path / name / "input").is_dir() for task in tasks.values() for name in (task.slug, task.dataset_id)
-        ):
+        if not any(self.holds(task) for task in tasks.values()):
             raise DatasetError(
                 f"--dataset={self.path}: holds none of the tasks; expected <task>/input and <task>/evaluation, with "
                 f"<task> one of {', '.join(sorted(tasks))} (or their dataset ids)"
@@ -118,18 +126,22 @@ def _published_root() -> Path:
     return cache_dir() / "full" / PUBLISHED_REVISION
 
 
-def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
-    """Run a task's simulator: writes ``destination/input`` and ``destination/evaluation``."""
-    path = task.folder / "demo.py"
-    if not path.is_file():
-        raise DatasetError(f"{path}: task {task.slug} has no demo data; name a folder with --dataset=PATH")
-    spec = importlib.util.spec_from_file_location(f"biabench_demo_{task.slug}", path)
+def load_simulator(folder: Path) -> Any:
+    """Return a fresh module of a task folder's ``demo.py``, loaded by path."""
+    spec = importlib.util.spec_from_file_location(f"biabench_demo_{folder.name}", folder / "demo.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
-    module.make(destination, seed)
+    return module
+
+
+def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
+    """Run a task's simulator: writes ``destination/input`` and ``destination/evaluation``."""
+    if not (task.folder / "demo.py").is_file():
+        raise DatasetError(f"{task.folder / 'demo.py'}: there are no demo data; name a folder with --dataset=PATH")
+    load_simulator(task.folder).make(destination, seed)
 
 
 def demo_folder(task: TaskSpec, seed: int) -> Path:

@@ -185,7 +185,7 @@ def _storable(text: str | None) -> str | None:
 
 def check_truth(task: TaskSpec, data: TaskData) -> None:
     """Raise ``TruthError`` before an agent spends hours, where the truth cannot be used; remembered by digest."""
-    _, digest = data.digests()
+    _, digest = data.digests
     seal = hashlib.sha256(f"{task.slug}:{task.outcome.model_dump_json()}:{digest}".encode()).hexdigest()
     good = cache_dir() / "truth" / seal
     if good.is_file():
@@ -254,7 +254,7 @@ def _record(
     result = score(trial.task, attempt.submission, data)
     evaluation_seconds = time.monotonic() - begun
     ending = classify(result.delivered, run, evidence)
-    input_digest, truth_digest = data.digests()
+    input_digest, truth_digest = data.digests
     return TrialRecord(
         trial=trial.id,
         task=trial.task.slug,

@@ -53,7 +53,7 @@ class TaskFile(pytest.File):
     def collect(self) -> Iterable[pytest.Item]:
         session: TrialSession = self.config.pluginmanager.get_plugin("biabench.session")  # type: ignore[assignment]
         task = session.tasks_by_path[self.path.resolve()]
-        if not session.has_data(task):
+        if not session.dataset.holds(task):
             return
         for trial in plan([task], session.configurations, session.settings.repeats):
             item: TrialItem = TrialItem.from_parent(self, name=trial.name, callobj=trials.trial_delivers)
@@ -207,12 +207,6 @@ class TrialSession:
             f"{argument}: with --agent only tasks can be selected, as tasks/<task>; tasks: {', '.join(self.tasks)}"
         )
 
-    def has_data(self, task: TaskSpec) -> bool:
-        """Whether the dataset of this session holds the task (a folder may hold some of them only)."""
-        return self.dataset.path is None or any(
-            (self.dataset.path / name / "input").is_dir() for name in (task.slug, task.dataset_id)
-        )
-
     def data(self, task: TaskSpec) -> TaskData:
         """Return the task's data, building demo data when needed."""
         located = self.dataset.locate(task)
@@ -226,7 +220,7 @@ class TrialSession:
             trial,
             self.agents[trial.configuration.agent],
             self.settings,
-            "+".join(data.digests()),
+            "+".join(data.digests),
             template_digest(trial.task, trial.configuration.instruction),
             contained=self.host.containment(self.agents[trial.configuration.agent]).in_force,
         )

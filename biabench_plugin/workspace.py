@@ -8,16 +8,14 @@ the run folder.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from biabench_plugin import _quota
 from biabench_plugin.campaign import Trial
 from biabench_plugin.isolation import Rooms
 from biabench_plugin.records import CURRENT, FILE_NAME, RecordError, TrialRecord, read_record, write_atomically
@@ -31,17 +29,11 @@ class BusyError(RuntimeError):
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder that an agent could write, whatever permissions it left."""
+    """Delete a folder that an agent could write, whatever depth and permissions it left."""
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
-        return
-    folder.chmod(stat.S_IRWXU)
-    for root, names, _ in os.walk(folder):
-        for name in names:
-            path = Path(root, name)
-            if not path.is_symlink():
-                path.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder)
+    else:
+        _quota.remove(folder.parent, folder.name)
 
 
 class TrialFolder:

@@ -6,13 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evaluators.metrics.agreement import pearson
-from evaluators.metrics.points import match_points
 
 Codes = NDArray[np.int64]
 Values = NDArray[np.float64]
-
-# Spacing of the grids that stand for a blind guess, in units of the matching distance: from full cover to no overlap.
-_GRID_STEPS = (1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
 
 
 def class_f1(truth: ArrayLike, predicted: ArrayLike, classes: int) -> Values:
@@ -129,30 +125,6 @@ def pooled_trend_correlation(reference: ArrayLike, predicted: ArrayLike) -> floa
     one, other = one - one.mean(axis=0), other - other.mean(axis=0)
     length = float(np.sqrt((one**2).sum() * (other**2).sum()))
     return float((one * other).sum() / length) if length > 0.0 else 0.0
-
-
-def grid_f1(truth: ArrayLike, shape: tuple[float, float], tolerance: float) -> float:
-    """Return the best F1 of regular grids of points, which need no image: the chance level of dense fields.
-
-    Parameters
-    ----------
-    truth : (n, 2) array_like
-        True points.
-    shape : two floats
-        Extent of the image along the axes of the points; pixel centres are whole numbers.
-    tolerance : float
-        As for :func:`evaluators.metrics.points.match_points`.
-    """
-    points = np.asarray(truth, float).reshape(-1, 2)
-    best = 0.0
-    for step in _GRID_STEPS:
-        axes = []
-        for length in shape:
-            count = max(1, round(length / (step * tolerance)))
-            axes.append((np.arange(count) + 0.5) * length / count - 0.5)
-        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-        best = max(best, match_points(points, grid, tolerance).f1) if len(points) else 0.0
-    return best
 
 
 def _labels(truth: ArrayLike, predicted: ArrayLike, classes: int) -> tuple[Codes, Codes]:

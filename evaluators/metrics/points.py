@@ -13,6 +13,9 @@ from evaluators.metrics.detection import Matching
 
 _QUERY_CELLS = 2_000_000  # neighbours looked up in one go
 
+# Spacing of the grids that stand for a blind guess, in units of the matching distance: from full cover to no overlap.
+_GRID_STEPS = (1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
+
 
 @dataclass(frozen=True, eq=False)
 class PointMatching(Matching):
@@ -128,6 +131,32 @@ def random_f1(
     extent = np.asarray(shape, float)
     draws = (generator.random((count, len(extent))) * extent - 0.5 for _ in range(repeats))
     return float(np.mean([match_points(truth, points, tolerance).f1 for points in draws]))
+
+
+def grid_f1(truth: ArrayLike, shape: tuple[float, float], tolerance: float) -> float:
+    """Return the best F1 of regular grids of points, which need no image: the chance level of dense fields.
+
+    Parameters
+    ----------
+    truth : (n, 2) array_like
+        True points.
+    shape : two floats
+        Extent of the image along the axes of the points; pixel centres are whole numbers.
+    tolerance : float
+        As for :func:`match_points`.
+    """
+    points = np.asarray(truth, float).reshape(-1, 2)
+    if not len(points):
+        return 0.0
+    best = 0.0
+    for step in _GRID_STEPS:
+        axes = []
+        for length in shape:
+            count = max(1, round(length / (step * tolerance)))
+            axes.append((np.arange(count) + 0.5) * length / count - 0.5)
+        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+        best = max(best, match_points(points, grid, tolerance).f1)
+    return best
 
 
 def above_chance(score: float, chance: float) -> float:

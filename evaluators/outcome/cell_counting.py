@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluators.metrics.counts import count_accuracy, count_errors
-from evaluators.metrics.points import PointMatching, above_chance, match_points
+from evaluators.metrics.points import PointMatching, above_chance, grid_f1, match_points
 from evaluators.model import Deliverable, OutcomeScore
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
 from evaluators.outcome.files import deliverable_path
@@ -34,8 +34,6 @@ from evaluators.truth import Truth
 VERSION = "1"
 
 COLUMNS = ("X", "Y")
-# Spacing of the grids that stand for a blind guess, in units of the matching distance: from full cover to no overlap.
-_GRID_STEPS = (1.4, 1.6, 1.8, 2.0, 2.5, 3.0)
 _EDGE_PX = 1.0  # a point may lie so far outside: pixels counted from 1, or cell centres on the border
 
 Points = NDArray[np.float64]
@@ -68,7 +66,8 @@ def score(submission: Submission, truth: Truth, parameters: CellCounting) -> Out
                 submission.problems.refused(f"{deliverable.id}: {stem}", refusal)
                 status = refusal.code
         matching = match_points(points, np.empty((0, 2)) if found is None else found, parameters.distance_px)
-        chance = None if shapes[stem] is None else _blind_f1(points, shapes[stem], parameters.distance_px)
+        shape = shapes[stem]
+        chance = None if shape is None else grid_f1(points, shape[::-1], parameters.distance_px)
         fields.append(_Field(stem, status, len(points), None if found is None else len(found), matching, chance))
     return _result(submission, parameters, fields, pairing.unpaired)
 
@@ -125,21 +124,6 @@ def _read(submission: Submission, file: SubmittedFile, where: str, shape: tuple[
     if repeated := len(finite) - len(np.unique(finite, axis=0)):
         submission.problems.add("repeated_points", where, f"{repeated} rows repeat the place of another row")
     return points
-
-
-def _blind_f1(truth: Points, shape: tuple[int, int] | None, distance: float) -> float:
-    """Return the best F1 of regular grids, which need no image."""
-    if not len(truth) or shape is None:
-        return 0.0
-    best = 0.0
-    for step in _GRID_STEPS:
-        axes = []
-        for length in (shape[1], shape[0]):
-            count = max(1, round(length / (step * distance)))
-            axes.append((np.arange(count) + 0.5) * length / count - 0.5)
-        grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
-        best = max(best, match_points(truth, grid, distance).f1)
-    return best
 
 
 def _result(

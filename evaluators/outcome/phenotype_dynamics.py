@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 
 from evaluators.metrics.phenotypes import (
     class_f1,
-    grid_f1,
     kappa_within,
     pooled_trend_correlation,
     proportions,
     trend_correlation,
 )
-from evaluators.metrics.points import PointMatching, above_chance, match_points
+from evaluators.metrics.points import PointMatching, above_chance, grid_f1, match_points
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
 from evaluators.outcome.files import deliverable_path

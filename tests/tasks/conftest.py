@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from biabench_plugin import datasets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,19 +35,8 @@ class Demo:
 
 @pytest.fixture(scope="session")
 def load_simulator() -> Load:
-    """Return a fresh module of a task's ``demo.py``, loaded by path."""
-
-    def load(slug: str) -> ModuleType:
-        home = ROOT / "tasks" / slug
-        spec = importlib.util.spec_from_file_location(f"simulator_{slug}", home / "demo.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    """Return a fresh module of a task's ``demo.py``."""
+    return lambda slug: datasets.load_simulator(ROOT / "tasks" / slug)
 
 
 @pytest.fixture(scope="session")

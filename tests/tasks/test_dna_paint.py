@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +10,7 @@ import pytest
 import tifffile
 from scipy import ndimage
 
+from biabench_plugin.datasets import load_simulator
 from biabench_plugin.taskspec import LEVELS, load_task, render_instruction
 from evaluators.evaluation import check_parameters
 
@@ -21,13 +20,7 @@ HOME = ROOT / "tasks" / "dna_paint"
 
 @pytest.fixture(scope="module")
 def simulator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("simulator_dna_paint", HOME / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(HOME)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +13,8 @@ import pytest
 import tifffile
 from scipy import ndimage, stats
 
+from biabench_plugin.datasets import load_simulator
+
 ROOT = Path(__file__).resolve().parents[2]
 SLUG = "golgi_colocalization"
 HOME = ROOT / "tasks" / SLUG
@@ -22,13 +22,7 @@ GROUPS = ("Control", "Stage 1", "Stage 2", "Stage 3")
 
 
 def _simulator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"simulator_{SLUG}", HOME / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(HOME)
 
 
 def _digests(folder: Path) -> dict[str, str]:

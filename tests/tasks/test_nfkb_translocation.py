@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
-import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -14,18 +12,14 @@ import imagecodecs
 import numpy as np
 import pytest
 
+from biabench_plugin.datasets import load_simulator
+
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / "tasks" / "nfkb_translocation"
 
 
 def _simulator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("simulator_nfkb_translocation", HOME / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(HOME)
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 import tifffile
 
+from biabench_plugin.datasets import load_simulator
 from evaluators.metrics.distributions import ks_distance
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,13 +22,7 @@ HOME = ROOT / "tasks" / SLUG
 
 
 def _simulator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"simulator_{SLUG}", HOME / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(HOME)
 
 
 def _digests(folder: Path) -> dict[str, str]:

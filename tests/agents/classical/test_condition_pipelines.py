@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from agents.classical import nfkb_translocation as plate
 from agents.classical import repair_foci as foci
 from agents.classical._job import Job
 from agents.classical._pipelines import choose
+from biabench_plugin.datasets import load_simulator
 from biabench_plugin.taskspec import TaskSpec, load_task, render_instruction
 from evaluators.evaluation import evaluate
 
@@ -38,13 +37,7 @@ def _home(slug: str) -> Path:
 
 
 def _simulator(slug: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"small_{slug}", _home(slug) / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(_home(slug))
 
 
 def _job(slug: str, data: Path) -> tuple[Job, TaskSpec]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +15,7 @@ from scipy import ndimage
 
 from agents.classical import tile_stitching as stitching
 from agents.classical._job import Job, parse_contract
+from biabench_plugin.datasets import load_simulator
 
 ROOT = Path(__file__).resolve().parents[3]
 CONTRACT = """\
@@ -28,14 +27,7 @@ CONTRACT = """\
 
 
 def simulator() -> ModuleType:
-    home = ROOT / "tasks" / "tile_stitching"
-    spec = importlib.util.spec_from_file_location("stitching_demo", home / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_simulator(ROOT / "tasks" / "tile_stitching")
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from biabench_plugin.datasets import build_demo
 from biabench_plugin.taskspec import TaskSpec, load_task
 from evaluators.evaluation import evaluate, replay
 from evaluators.model import OutcomeScore
@@ -104,16 +103,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Benc
 
     def build(slug: str, seed: int) -> Bench:
         if (slug, seed) not in built:
-            home = ROOT / "tasks" / slug
             base = tmp_path_factory.mktemp(f"{slug}_{seed}_")
-            module_spec = importlib.util.spec_from_file_location(f"ladder_demo_{slug}", home / "demo.py")
-            assert module_spec is not None
-            assert module_spec.loader is not None
-            module = importlib.util.module_from_spec(module_spec)
-            sys.modules[module_spec.name] = module
-            module_spec.loader.exec_module(module)
-            module.make(base / "data", seed)
-            built[slug, seed] = Bench(load_task(home / "task.yaml"), base / "data", base / "submissions")
+            task = load_task(ROOT / "tasks" / slug / "task.yaml")
+            build_demo(task, base / "data", seed)
+            built[slug, seed] = Bench(task, base / "data", base / "submissions")
         return built[slug, seed]
 
     return build

@@ -13,6 +13,8 @@ import tifffile
 from numpy.typing import NDArray
 from skimage.morphology import disk, erosion
 
+from agents.shortcut.bacteria_tracking import CHANGES as TRICKS
+
 SLUG = "bacteria_tracking"
 TOLERANCE = 0.02
 
@@ -172,47 +174,6 @@ def test_one_of_two_deliverables(task: Any) -> None:
     assert (without_lineage.outcome, without_lineage.strict) == (0.5, 0.0)
     without_masks = task.edited(lambda folder: next(folder.glob("*.tif")).unlink())
     assert (without_masks.outcome, without_masks.strict) == (0.0, 0.0)
-
-
-def no_links(stack: Stack, tracks: Tracks) -> tuple[Stack, Tracks]:
-    """Give every object an id of its own."""
-    result, rows = np.zeros_like(stack), []
-    for frame, image in enumerate(stack):
-        names, inverse = np.unique(image, return_inverse=True)
-        new = np.where(names > 0, len(rows) + np.arange(len(names)) + (names[0] > 0), 0)
-        result[frame] = new[inverse].reshape(image.shape)
-        rows += [(name, frame, frame, 0) for name in new[new > 0]]
-    return result, np.array(rows)
-
-
-def counted_anew(stack: Stack, tracks: Tracks) -> tuple[Stack, Tracks]:
-    """Number the objects of every frame from 1 by position, as a labelling without tracking does."""
-    result = np.zeros_like(stack)
-    last: dict[int, list[int]] = {}
-    for frame, image in enumerate(stack):
-        names, first = np.unique(image[image > 0], return_index=True)
-        lookup = np.zeros(int(stack.max()) + 1, stack.dtype)
-        lookup[names[np.argsort(first)]] = np.arange(1, len(names) + 1)
-        result[frame] = lookup[image]
-        for name in range(1, len(names) + 1):
-            last.setdefault(name, [frame, frame])[1] = frame
-    return result, np.array([(name, begin, end, 0) for name, (begin, end) in last.items()])
-
-
-def first_frame_for_ever(stack: Stack, tracks: Tracks) -> tuple[Stack, Tracks]:
-    still = np.repeat(stack[:1], len(stack), axis=0)
-    return still, np.array([(name, 0, len(stack) - 1, 0) for name in np.unique(stack[0][stack[0] > 0])])
-
-
-TRICKS: dict[str, Change] = {
-    "masks_without_links": no_links,
-    "labels_counted_anew_in_every_frame": counted_anew,
-    "one_dummy_row": lambda stack, _: (stack, np.array([[60_000, 0, 0, 0]])),
-    "no_divisions": lambda stack, tracks: (stack, tracks * [1, 1, 1, 0]),
-    "one_label_for_all": lambda stack, _: (stack > 0, np.array([[1, 0, len(stack) - 1, 0]])),
-    "all_foreground": lambda stack, _: (np.ones_like(stack), np.array([[1, 0, len(stack) - 1, 0]])),
-    "first_frame_for_ever": first_frame_for_ever,
-}
 
 
 @pytest.mark.parametrize("name", TRICKS)

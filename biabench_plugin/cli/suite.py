@@ -1,59 +1,18 @@
-"""The ``biabench`` command: everything that needs no pytest session."""
+"""Commands on the suite and on single submissions: tasks, demo, score, new-task, check-task."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from biabench_plugin import checkout
-from biabench_plugin.taskspec import Subtask, TaskError, TaskSpec, load_tasks
-
-app = typer.Typer(
-    name="biabench",
-    help="Benchmark for AI agents on bioimage analysis. Trials are run by pytest: pytest --agent=NAME",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-MISUSE = 2
-UNREADABLE_TRUTH = 3
-
-TaskFolders = Annotated[list[Path] | None, typer.Option("--tasks", help="Further folder of tasks; repeatable.")]
-
-
-def _stop(message: str, code: int = MISUSE) -> NoReturn:
-    print(f"biabench: {message}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
-def _tasks(extra: list[Path] | None) -> dict[str, TaskSpec]:
-    try:
-        return load_tasks(checkout.TASKS, *(extra or ()))
-    except TaskError as error:
-        _stop(str(error))
-
-
-def _task(name: str, extra: list[Path] | None) -> TaskSpec:
-    tasks = _tasks(extra)
-    for task in tasks.values():
-        if name in (task.slug, task.dataset_id):
-            return task
-    _stop(f"unknown task {name!r}; tasks: {', '.join(tasks)}")
-
-
-@app.callback()
-def _start() -> None:
-    try:
-        checkout.check_rooms()
-    except RuntimeError as error:
-        _stop(str(error))
+from biabench_plugin.cli._app import UNREADABLE_TRUTH, TaskFolders, app, find_task, find_tasks, stop
+from biabench_plugin.taskspec import Subtask
 
 
 @app.command("tasks")
@@ -66,7 +25,7 @@ def list_tasks(
     """Print the suite as a table."""
     table = Table(box=None, pad_edge=False)
     order = {"easy": 0, "medium": 1, "hard": 2}
-    found = sorted(_tasks(tasks).values(), key=lambda task: (order[task.difficulty], task.slug))
+    found = sorted(find_tasks(tasks).values(), key=lambda task: (order[task.difficulty], task.slug))
     columns = ["task", "label", "difficulty", "modality", "dimension", "channels", "input MB", "deliverables"]
     for name in ["task", *Subtask] if matrix else columns:
         table.add_column(name.replace("_", " "), overflow="fold")
@@ -98,14 +57,14 @@ def demo(
     """Write demo data of TASK to DEST/input and DEST/evaluation."""
     from biabench_plugin.datasets import DatasetError, build_demo
 
-    spec = _task(task, tasks)
+    spec = find_task(task, tasks)
     if any((dest / name).exists() for name in ("input", "evaluation")):
-        _stop(f"{dest}: already holds input/ or evaluation/; choose an empty folder")
+        stop(f"{dest}: already holds input/ or evaluation/; choose an empty folder")
     try:
         dest.mkdir(parents=True, exist_ok=True)
         build_demo(spec, dest, seed)
     except (DatasetError, OSError) as error:
-        _stop(str(error))
+        stop(str(error))
     print(f"{dest / 'input'}\n{dest / 'evaluation'}")
 
 
@@ -128,18 +87,18 @@ def score(
     """
     from evaluators import TruthError, evaluate_bounded
 
-    spec = _task(task, tasks)
+    spec = find_task(task, tasks)
     for name, folder in (("SUBMISSION", submission), ("--truth", truth)):
         if not folder.is_dir():
-            _stop(f"{name} {folder}: no such folder")
+            stop(f"{name} {folder}: no such folder")
     if input_dir is not None and not input_dir.is_dir():
-        _stop(f"--input {input_dir}: no such folder")
+        stop(f"--input {input_dir}: no such folder")
     beside = truth.resolve().parent / "input"
     chosen = input_dir or (beside if beside.is_dir() else None)
     try:
         result = evaluate_bounded(spec.outcome, spec.deliverables, submission, truth, chosen)
     except TruthError as error:
-        _stop(f"truth cannot be used: {error}", UNREADABLE_TRUTH)
+        stop(f"truth cannot be used: {error}", UNREADABLE_TRUTH)
     status = "delivered" if result.delivered else "no_deliverable"
     if as_json:
         print(
@@ -164,30 +123,6 @@ def score(
         print(f"  problem {problem.code} in {problem.where}: {problem.message}")
 
 
-@app.command()
-def report(
-    paths: Annotated[list[Path], typer.Argument(help="Campaign folders and JUnit XML files, in any mix.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the first campaign folder.")] = None,
-    rank_by: Annotated[str, typer.Option(help="outcome or strict")] = "outcome",
-    tasks: TaskFolders = None,
-) -> None:
-    """Aggregate campaigns: leaderboard.json, report/index.html and a table."""
-    from biabench_plugin.records import RecordError
-    from biabench_plugin.report import build
-
-    if rank_by not in ("outcome", "strict"):
-        _stop(f"--rank-by {rank_by}: expected outcome or strict")
-    for path in paths:
-        if not path.exists():
-            _stop(f"{path}: no such campaign folder or JUnit file")
-    folder = out or (paths[0] if paths[0].is_dir() else paths[0].parent)
-    try:
-        made = build(paths, folder, _tasks(tasks), rank_by=rank_by)  # type: ignore[arg-type]
-    except (RecordError, OSError) as error:
-        _stop(str(error))
-    print("\n".join(made.terminal_lines()))
-
-
 @app.command("new-task")
 def new_task(
     slug: str,
@@ -200,7 +135,7 @@ def new_task(
     try:
         files = create(slug, into, kind)
     except (NewTaskError, OSError) as error:
-        _stop(str(error))
+        stop(str(error))
     print("\n".join(map(str, files)), f"next: biabench check-task {into / slug}", sep="\n")
 
 
@@ -216,19 +151,10 @@ def check_task(
     from biabench_plugin.checktask import check_task as check
 
     if not (folder / "task.yaml").is_file():
-        _stop(f"{folder}: no task folder; expected a folder with task.yaml")
+        stop(f"{folder}: no task folder; expected a folder with task.yaml")
     failed = False
     for finding in check(folder, seed):
         print(finding, flush=True)
         failed |= finding.verdict == "FAIL"
     if failed:
         raise typer.Exit(1)
-
-
-def main() -> None:
-    """Entry point of the console script."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,3 @@
+from biabench_plugin.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The process score: a rubric of 105 items, judged on the evidence that a run left."""
