@@ -7,7 +7,6 @@ import pytest
 
 from evaluators.metrics.phenotypes import (
     class_f1,
-    grid_f1,
     kappa_within,
     pooled_trend_correlation,
     proportions,
@@ -79,11 +78,3 @@ def test_pooled_correlation_weighs_classes_by_their_change() -> None:
     gaps = reference.copy()
     gaps[3] = np.nan
     assert pooled_trend_correlation(reference, gaps) == pytest.approx(1.0)
-
-
-def test_a_blind_grid_is_worth_much_in_a_dense_field() -> None:
-    rng = np.random.default_rng(1)
-    dense, sparse = rng.uniform(0, 200, (140, 2)), rng.uniform(0, 200, (5, 2))
-    assert grid_f1(dense, (200.0, 200.0), 8.0) > 0.3
-    assert grid_f1(sparse, (200.0, 200.0), 8.0) < 0.25
-    assert grid_f1(np.zeros((0, 2)), (10.0, 10.0), 8.0) == 0.0

@@ -175,3 +175,11 @@ def test_above_chance() -> None:
     assert above_chance(0.3, 0.3) == above_chance(0.1, 0.3) == 0.0
     assert above_chance(0.65, 0.3) == pytest.approx(0.5)
     assert (above_chance(1.0, 1.0), above_chance(0.9, 1.0)) == (1.0, 0.0)
+
+
+def test_a_blind_grid_is_worth_much_in_a_dense_field() -> None:
+    rng = np.random.default_rng(1)
+    dense, sparse = rng.uniform(0, 200, (140, 2)), rng.uniform(0, 200, (5, 2))
+    assert grid_f1(dense, (200.0, 200.0), 8.0) > 0.3
+    assert grid_f1(sparse, (200.0, 200.0), 8.0) < 0.25
+    assert grid_f1(np.zeros((0, 2)), (10.0, 10.0), 8.0) == 0.0
