@@ -18,10 +18,28 @@ TASKS = {slug: load_task(ROOT / "tasks" / slug / "task.yaml") for slug in SLUGS}
 SUITE = load_tasks(ROOT / "tasks")
 
 FORBIDDEN = (
-    r"dice|iou|jaccard|panoptic|\bpq\b|\bap\b|\baji\b|f1|\bseg\b|\btra\b|\blnk\b|\bdet\b|aogm|precision|recall",
+    r"dice|iou|jaccard|panoptic|\bpq\b|\bap\b|\baji\b|f1|\bseg\b|\btra\b|\blnk\b|\bdet\b|aogm|recall",
     r"scor\w*|evaluator\w*|metric\w*|grad(?:ed|ing)|benchmark\w*|rubric\w*|judg(?:e|ed|ing)\b.*\bby us",
-    r"ground.?truth|reference (?:mask|label|value|annotation)s?|annotator\w*|tolerance\w*|weights?",
+    r"ground.?truth|reference (?:mask|label|value|annotation)s?|annotator\w*|tolerance\w*",
     r"toiam|tracking.one|nuinsseg|helacytonuc|cellfmcount|rodare|zenodo|\bdoi\b|eccv|icdm|published|publicly|accession",
+)
+BIOLOGY = (
+    "H&E",
+    "RNAi",
+    "HeLa",
+    "NF",
+    "TNF",
+    "DNA",
+    "PAINT",
+    "53BP1",
+    "MCF7",
+    "WBC",
+    "SARS",
+    "3D",
+    "4D",
+    "5D",
+    "RELA",
+    "ZFTA",
 )
 TOOLS = r"otsu|watershed|threshold\w*|gaussian|stardist|cellpose|u-net|deconvolution|segment(?:ation)? model|kernel"
 
@@ -35,18 +53,20 @@ def test_length(slug: str, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("slug", SUITE)
 def test_nothing_about_scoring_or_source(slug: str, level: str) -> None:
-    spec = TASKS[slug]
+    spec = SUITE[slug]
     body = spec.body(level).lower()
     for pattern in FORBIDDEN:
         assert not re.search(rf"\b(?:{pattern})\b", body), re.findall(rf"\b(?:{pattern})\b", body)
     text = render_instruction(spec, level, gpu=False, input_dir="/input", output_dir="/output").lower()
-    for secret in (spec.dataset_id, spec.slug, spec.label, spec.source.accession, spec.source.doi, spec.outcome.kind):
+    named = spec.slug if "_" in spec.slug else spec.dataset_id  # one plain word is the biology, not the task
+    secrets = {spec.dataset_id, named, spec.label, spec.source.accession, spec.source.doi, spec.outcome.kind}
+    for secret in secrets - {deliverable.id for deliverable in spec.deliverables}:
         assert secret.lower() not in text
-    for word in spec.source.study.split("(")[0].split():
-        if re.search(r"[A-Z].*[A-Z]", word.strip(",:")) and word.strip(",:") not in ("H&E", "RNAi", "HeLa"):
-            assert word.strip(",:").lower() not in text  # names such as a data set's
+    for word in re.split(r"[\s,:/-]+", spec.source.study.split("(")[0]):
+        if re.search(r"[A-Z].*[A-Z]", word) and word not in BIOLOGY:
+            assert word.lower() not in text  # names such as a data set's
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -122,9 +142,9 @@ def test_corrections_to_the_published_wording() -> None:
 
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("slug", SLUGS)
+@pytest.mark.parametrize("slug", SUITE)
 def test_rendering_is_byte_stable(slug: str, level: str, gpu: bool) -> None:
-    spec: TaskSpec = TASKS[slug]
+    spec: TaskSpec = SUITE[slug]
 
     def render() -> bytes:
         fresh = load_task(spec.folder / "task.yaml")

@@ -6,6 +6,7 @@ The images are not part of the repository; the tests skip where ``../shared/real
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,12 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 import tifffile
+from numpy.typing import NDArray
 
 from biabench_plugin.taskspec import load_task, render_instruction
 from evaluators import OutcomeScore, evaluate
 from evaluators.metrics.overlap import foreground_dice, overlap_table
+from evaluators.metrics.points import match_points
 
 ROOT = Path(__file__).resolve().parents[3]
 REAL = ROOT.parent / "shared" / "real"
@@ -102,3 +105,43 @@ def test_challenge_sequence(folder: Path) -> None:
     tifffile.imwrite(folder / "input" / "00.ome.tif", frames, metadata={"axes": "TYX"})
     run("bacteria_tracking", folder)
     assert score("bacteria_tracking", folder, source / "01_GT").outcome >= 0.75
+
+
+def localizations(path: Path) -> NDArray[np.float64]:
+    """Return frame, x, y of a submitted list; pixel centres at index + 0.5, as the contract says."""
+    lines = path.read_text().splitlines()[1:]
+    return np.array([[float(cell) for cell in line.split()[:3]] for line in lines])
+
+
+def test_molecules(folder: Path) -> None:
+    """A STORM test movie of ten frames; the 200 known places are those of its first frame, the others differ."""
+    source = REAL / "smlm/storm_analysis_test"
+    shutil.copy(source / "test.tif", folder / "input" / "DNAPAINT_substack.tiff")
+    run("dna_paint", folder)
+    found = localizations(next((folder / "output").glob("*LocalizationList*")))
+    found = found[found[:, 0] == 0, 1:]
+    truth = np.loadtxt(source / "ground_truth.csv", delimiter=",", skiprows=1)[:, :2] + 0.5
+    truth = truth[((truth >= 4) & (truth < 252)).all(axis=1)]
+    pairs = len(match_points(truth, found, 1.0).distances)
+    jaccard = pairs / (len(truth) + len(found) - pairs)
+    print(f"molecules: Jaccard {jaccard:.3f}, {len(truth)} places, {len(found)} found")
+    assert jaccard >= 0.6
+
+
+def test_blinks(folder: Path) -> None:
+    """A simulated DNA-PAINT movie: the bright blinks that a public tool found are found here, near its places."""
+    source = REAL / "smlm/picasso_dnapaint_sim"
+    shutil.copy(source / "testdata.tif", folder / "input" / "DNAPAINT_substack.tiff")
+    run("dna_paint", folder)
+    found = localizations(next((folder / "output").glob("*LocalizationList*")))
+    theirs = np.loadtxt(source / "picasso_locs_first100.csv", delimiter=",", skiprows=1)[:, :3] + (0.0, 0.5, 0.5)
+    theirs = theirs[((theirs[:, 1:] >= 4) & (theirs[:, 1:] < 28)).all(axis=1)]
+    matching = match_points(
+        theirs[:, 1:],
+        found[:, 1:],
+        1.0,
+        truth_groups=theirs[:, 0].astype(int),
+        predicted_groups=found[:, 0].astype(int),
+    )
+    print(f"blinks: {len(matching.distances)} of {len(theirs)} found, {len(found)} in all")
+    assert len(matching.distances) >= 0.8 * len(theirs)
