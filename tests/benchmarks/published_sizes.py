@@ -293,8 +293,10 @@ def main(slug: str, folder: Path, step: str) -> None:
             spec.outcome, spec.deliverables, folder / "out", folder / "evaluation", beside if beside.is_dir() else None
         )
         result = {"outcome": score.outcome, "strict": score.strict, "problems": len(score.problems)}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": time.perf_counter() - start, "peak_mb": peak, **result}))
+    seconds = time.perf_counter() - start
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(entry.ru_utime + entry.ru_stime for entry in used)
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": used[0].ru_maxrss / 1024, **result}))
 
 
 if __name__ == "__main__":

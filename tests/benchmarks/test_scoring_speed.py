@@ -41,6 +41,10 @@ def measured(slug: str, folder: Path, step: str, cache: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout)) if done.stdout else {}
 
 
+def line(run: dict[str, Any]) -> str:
+    return f"{run['seconds']:6.1f} s ({run['cpu']:.1f} s of CPU with start-up), peak {run['peak_mb']:.0f} MB"
+
+
 @pytest.mark.parametrize("slug", SIZES)
 def test_scoring_at_published_size(slug: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, cache = tmp_path / slug, tmp_path / "cache"
@@ -51,9 +55,7 @@ def test_scoring_at_published_size(slug: str, tmp_path: Path, capsys: pytest.Cap
     with capsys.disabled():
         print(
             f"\n{slug}: {SIZES[slug]}"
-            f"\n  read only    {read['seconds']:6.1f} s, peak {read['peak_mb']:.0f} MB"
-            f"\n  first score  {first['seconds']:6.1f} s, peak {first['peak_mb']:.0f} MB"
-            f"\n  score again  {again['seconds']:6.1f} s, peak {again['peak_mb']:.0f} MB"
+            f"\n  read only    {line(read)}\n  first score  {line(first)}\n  score again  {line(again)}"
             f"\n  outcome {first['outcome']:.4f}  strict {first['strict']:.4f}"
         )
     shutil.rmtree(folder)
