@@ -302,7 +302,7 @@ class _Copier:
             name,
             kind,
             len(text.encode("utf-8", "replace")) if size is None else size,
-            _join(label, f"{lines} lines"),
+            _join(label, f"{lines} line{'' if lines == 1 else 's'}"),
             stored,
             note,
         )

@@ -128,7 +128,7 @@ def _image(source: Path, target: Path, labels: bool) -> dict[str, str]:
             made = _fit(Image.fromarray(pixels))
         else:
             made, note = _fit(image.convert("RGB")), ""
-        made.save(target, "PNG")
+        made.save(target, "PNG", compress_level=3)
         return {"facts": ", ".join(facts), "note": _scaled(note, image.width, made.width)}
 
 
@@ -154,8 +154,8 @@ def _tiff(source: Path, target: Path, labels: bool) -> dict[str, str]:
         facts.append(f"compression {page.compression.name.lower()}")
         resolution = page.tags.get("XResolution")
         unit = page.tags.get("ResolutionUnit")
-        if resolution is not None and resolution.value[1]:
-            per = {1: "unit", 2: "inch", 3: "cm"}.get(int(unit.value) if unit is not None else 1, "unit")
+        per = {2: "inch", 3: "cm"}.get(int(unit.value) if unit is not None else 1)
+        if per is not None and resolution is not None and resolution.value[1]:
             facts.append(f"{resolution.value[0] / resolution.value[1]:g} px per {per}")
         total = int(np.prod([int(side) for side in page.shape]))
         if total > _MAX_PIXELS:
@@ -176,7 +176,7 @@ def _tiff(source: Path, target: Path, labels: bool) -> dict[str, str]:
             "; "
         )
     made = _fit(Image.fromarray(sheet))
-    made.save(target, "PNG")
+    made.save(target, "PNG", compress_level=3)
     return {"facts": ", ".join(facts), "note": _scaled(note, sheet.shape[1], made.width)}
 
 
