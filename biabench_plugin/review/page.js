@@ -181,7 +181,8 @@ const filesOf = (tab) => {
   const kinds = TABS.find(([name]) => name === tab)[2];
   const found = run().files.filter((file) => !kinds || kinds.includes(file.kind));
   if (tab !== "report") return found;
-  return [...found].sort((one, other) => (one.kind === other.kind ? 0 : one.kind === "report" ? -1 : 1));
+  const rank = (file) => (file.path.endsWith(".md") ? 0 : file.kind === "report" ? 1 : 2);
+  return [...found].sort((one, other) => rank(one) - rank(other));
 };
 
 function showTabs() {
