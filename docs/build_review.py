@@ -60,11 +60,10 @@ def take(copy: Path, picture: Path) -> None:
             browser.get(server.url)
             time.sleep(1.0)
             browser.find_element(By.CSS_SELECTOR, "[data-tab=figure]").click()
-            for image in browser.find_elements(By.CSS_SELECTOR, "#pane img"):
-                if "overlays/" in (image.get_attribute("alt") or ""):
-                    browser.execute_script("arguments[0].scrollIntoView()", image)
-                    break
-            time.sleep(2.0)
+            for _ in range(2):  # images that load on the way move the one that is wanted
+                wanted = browser.find_element(By.CSS_SELECTOR, "#pane img[alt^='overlays/']")
+                browser.execute_script("arguments[0].scrollIntoView()", wanted)
+                time.sleep(1.5)
             picture.parent.mkdir(parents=True, exist_ok=True)
             browser.save_screenshot(str(picture))
         finally:

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     from evaluators.process.model import Judgement
 
 _FOLDER = "review"
+_SAMPLE = 20
 
 
 @app.command()
 def review(
     path: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign folder, or a blinded copy sent to you.")],
-    sample: Annotated[int, typer.Option(min=1, help="Runs to draw; they cover every agent and task.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same draw.")] = 0,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Runs to draw; they cover every agent and task; default: 20.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Same seed, same draw; default: 0.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the review; default: CAMPAIGN/review.")] = None,
     reviewer: Annotated[str, typer.Option(help="Name that answers are kept under; the page asks otherwise.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")] = 0,
@@ -51,10 +54,10 @@ def review(
     try:
         if not sent and (folder / KEY_FILE).is_file() and (copy / REVIEW_FILE).is_file():
             key = read_key(folder)
-            if (key.sample, key.seed) != (sample, seed):
+            if sample not in (None, key.sample) or seed not in (None, key.seed):
                 stop(
                     f"{folder}: holds a review with --sample {key.sample} --seed {key.seed}; "
-                    "give the same, or another --out"
+                    "give the same or neither, or another --out"
                 )
         elif not sent:
             key = prepare(
@@ -63,8 +66,8 @@ def review(
                 find_tasks(tasks),
                 rubric_items,
                 rubric_version(),
-                sample=sample,
-                seed=seed,
+                sample=_SAMPLE if sample is None else sample,
+                seed=seed or 0,
                 synthetic=synthetic,
                 progress=lambda text: print(text, flush=True),
             )

@@ -43,6 +43,7 @@ from evaluators.process.model import Decision, Judgement
 
 MISSING = -1  # not answered, not judged, or the judge gave no valid answer
 REPORT_FILE = "agreement.json"
+_PER_TASK = {"not_applicable"}  # settings that come from a task, so that one judge has many
 _DECIDED_SHARE = 0.4  # of the runs, for the list of failed items: 8 of 20 as published
 _REPORTS = (".md", ".rst", ".html", ".htm", ".tex", ".pdf", ".docx")
 _Codes = NDArray[np.intp]
@@ -165,7 +166,7 @@ class _Judge:
             judgement.judge,
             judgement.rubric_version,
             judgement.protocol_version,
-            tuple(sorted(judgement.settings.items())),
+            tuple(sorted((name, value) for name, value in judgement.settings.items() if name not in _PER_TASK)),
         )
 
 

@@ -177,9 +177,11 @@ function showProgress() {
 
 // --- the evidence ----------------------------------------------------------------------------------------------------
 
+const isDeliverable = (file) => Number(file.facts.startsWith("deliverable "));
 const filesOf = (tab) => {
   const kinds = TABS.find(([name]) => name === tab)[2];
   const found = run().files.filter((file) => !kinds || kinds.includes(file.kind));
+  if (tab === "figure") return [...found].sort((one, other) => isDeliverable(one) - isDeliverable(other));
   if (tab !== "report") return found;
   const rank = (file) => (file.path.endsWith(".md") ? 0 : file.kind === "report" ? 1 : 2);
   return [...found].sort((one, other) => rank(one) - rank(other));

@@ -109,6 +109,15 @@ def test_the_newest_judgement_counts_and_other_settings_are_another_judge(
     assert any("several settings" in note for note in report.notes)
 
 
+def test_settings_that_come_from_the_task_do_not_split_a_judge(prepared, give, run_measure, judge_run) -> None:
+    for position, entry in enumerate(prepared.key.entries):
+        give("kim", {(entry.id, 1): "yes"})
+        settings = {"chunk": "2", "not_applicable": str(position)}
+        judge_run(prepared.campaign / entry.run_folder, "j", {1: "pass"}, settings=settings)
+    found = only(run_measure())
+    assert (found.overall.both, found.settings) == (5, {"chunk": "2"})
+
+
 def test_errors_and_void_runs_are_neither_abstentions_nor_scored(prepared, give, run_measure, judge_run) -> None:
     one, other, third = prepared.key.entries[:3]
     give("kim", {(entry.id, item): "yes" for entry in (one, other, third) for item in (1, 2, 3)})
