@@ -61,8 +61,8 @@ def take(copy: Path, picture: Path) -> None:
             time.sleep(1.0)
             browser.find_element(By.CSS_SELECTOR, "[data-tab=figure]").click()
             for _ in range(2):  # images that load on the way move the one that is wanted
-                wanted = browser.find_element(By.CSS_SELECTOR, "#pane img[alt^='overlays/']")
-                browser.execute_script("arguments[0].scrollIntoView()", wanted)
+                for wanted in browser.find_elements(By.CSS_SELECTOR, "#pane img[alt^='overlays/']")[:1]:
+                    browser.execute_script("arguments[0].scrollIntoView()", wanted)
                 time.sleep(1.5)
             picture.parent.mkdir(parents=True, exist_ok=True)
             browser.save_screenshot(str(picture))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,7 +49,7 @@ _DECIDED_SHARE = 0.4  # of the runs, for the list of failed items: 8 of 20 as pu
 _REPORTS = (".md", ".rst", ".html", ".htm", ".tex", ".pdf", ".docx")
 _Codes = NDArray[np.intp]
 
-View = Literal["ours", "published"]
+View = Literal["ours", "published", "both"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,9 @@ class JudgeAgreement:
     """One judge, in one view, against the reference.
 
     ``view`` is ``published`` where passes without a verified citation are kept and rules decide nothing; only that view
-    stands next to the paper's figures. ``not_judged`` counts answered items without a judgement, ``errors`` those
-    without a valid answer, ``void_runs`` runs whose canary tripped; none of them enters a table.
+    stands next to the paper's figures. It is ``both`` where the two views are the same. ``not_judged`` counts answered
+    items without a judgement, ``errors`` those without a valid answer, ``void_runs`` runs whose canary tripped; none of
+    them enters a table.
     """
 
     judge: str
@@ -219,8 +221,7 @@ def measure(
     measured = [
         _against(judge, view, decisions, rows, reference, outcome, draws, seed)
         for judge, decisions in found.items()
-        for view in ("ours", "published")
-        if view == "ours" or _differs(decisions.values())
+        for view in _views(decisions.values())
     ]
     for one, other in zip(list(found), list(found)[1:], strict=False):
         if one.name == other.name:
@@ -340,12 +341,13 @@ def _said(decision: Decision, view: View) -> int:
     return {"pass": PASS, "fail": FAIL}.get(verdict or "", UNDECIDED)
 
 
-def _differs(judgements: Iterable[Judgement]) -> bool:
-    """Whether the published view of a judge is another one; a judge by rules alone has none."""
+def _views(judgements: Iterable[Judgement]) -> tuple[View, ...]:
+    """Return the views of a judge that are worth a row; one by rules alone has no published view."""
     decisions = [decision for judgement in judgements for decision in judgement.decisions]
-    return any(decision.by == "model" for decision in decisions) and any(
-        _said(decision, "ours") != _said(decision, "published") for decision in decisions
-    )
+    if not any(decision.by == "model" for decision in decisions):
+        return ("ours",)
+    same = all(_said(decision, "ours") == _said(decision, "published") for decision in decisions)
+    return ("both",) if same else ("ours", "published")
 
 
 def _against(
@@ -377,7 +379,9 @@ def _against(
     both = here & (codes < UNDECIDED) & (reference < UNDECIDED)
     count = len(draws.index)
     shared = np.where(both, 1.0, 0.0) * rows.weight
-    errors = sum(one is not None and one.verdict == "judge_error" for one in mine)
+    faulty = np.array([one is not None and one.verdict == "judge_error" for one in mine], bool)
+    judged = _scores(codes, rows)
+    judged[np.unique(rows.run[faulty])] = np.nan  # a run with errors has no process score
     return JudgeAgreement(
         judge=judge.name,
         view=view,
@@ -389,11 +393,11 @@ def _against(
         severities=strata(rows.severity),
         agents=strata(rows.agent),
         tasks=strata(rows.task),
-        process=relation(_scores(reference, rows), _scores(codes, rows), count, seed),
+        process=relation(_scores(reference, rows), judged, count, seed),
         process_common=relation(_scores(reference, rows, shared), _scores(codes, rows, shared), count, seed),
-        judge_outcome=relation(_scores(codes, rows), outcome, count, seed),
+        judge_outcome=relation(judged, outcome, count, seed),
         not_judged=int(sum(one is None for one, is_answered in zip(mine, answered, strict=True) if is_answered)),
-        errors=errors,
+        errors=int(faulty.sum()),
         void_runs=len(judgements) - len(valid),
         not_applicable=sum(one is not None and one.verdict == "not_applicable" for one in mine),
         by_rule=sum(one is not None and one.by == "rule" and _said(one, view) in (PASS, FAIL) for one in mine),
@@ -453,7 +457,8 @@ def _share(rows: Sequence[Row], has: Callable[[Row], bool]) -> float:
 
 def _left(row: Row, suffixes: tuple[str, ...]) -> bool:
     assert row.folder is not None
-    return any(path.suffix.lower() in suffixes for path in (row.folder / "submission").rglob("*") if path.is_file())
+    names = (name for _, _, files in os.walk(row.folder / "submission") for name in files)
+    return any(name.lower().endswith(suffixes) for name in names)
 
 
 def _logged(row: Row) -> bool:
@@ -475,7 +480,7 @@ def stated(campaign: Path, judge: str, protocol_version: str, view: View = "ours
     except (OSError, ValueError, KeyError) as error:
         raise ReviewError(f"{path}: cannot be read: {error}") from error
     for one in judges:
-        if (one["judge"], one["protocol_version"], one["view"]) == (judge, protocol_version, view):
+        if (one["judge"], one["protocol_version"]) == (judge, protocol_version) and one["view"] in (view, "both"):
             overall = one["overall"]
             estimate = Estimate(**overall["estimates"]["kappa"])
             return f"κ {interval(estimate)} on {overall['both']} items of {overall['runs']} runs"

@@ -373,7 +373,7 @@ const KEYS = {
   y: () => answer("yes"), n: () => answer("no"), s: () => answer("skip", "cannot_tell"), x: () => answer("skip", "does_not_apply"),
   c: () => answer(null), m: () => $("note").focus(), u: goUnanswered,
   j: () => go(state.item + 1), k: () => go(state.item - 1), ArrowDown: () => go(state.item + 1), ArrowUp: () => go(state.item - 1),
-  "]": () => goRun(state.run + 1), "[": () => goRun(state.run - 1),
+  "]": () => goRun(state.run + 1), "[": () => goRun(state.run - 1), l: () => goRun(state.run + 1), h: () => goRun(state.run - 1),
   ".": () => openFile((state.file[state.tab] || 0) + 1), ",": () => openFile((state.file[state.tab] || 0) - 1),
   "?": () => $("keys").showModal(),
 };

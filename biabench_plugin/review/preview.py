@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import select
 import subprocess
@@ -57,11 +58,12 @@ class Previewer:
             child.stdin.flush()
             if select.select([child.stdout], [], [], _SECONDS)[0]:
                 answer = child.stdout.readline()
-        if not answer:
+        try:
+            return {str(key): str(value) for key, value in json.loads(answer).items()}
+        except ValueError:  # no answer, or half of one
             self._end()
             target.unlink(missing_ok=True)
             return {"failure": "reading it took too much memory or time, or crashed the decoder"}
-        return {str(key): str(value) for key, value in json.loads(answer).items()}
 
     def _running(self) -> subprocess.Popen[str]:
         if self._child is None or self._child.poll() is not None:
@@ -276,4 +278,6 @@ def _rows(sheet: Any) -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout)
+    ours = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what decoders print must not stand among the answers
+    main(sys.stdin, ours)

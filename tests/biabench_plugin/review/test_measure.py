@@ -48,7 +48,7 @@ def every_item(prepared) -> Iterator[tuple[str, int]]:
 
 
 def only(report: AgreementReport, view: str = "ours") -> JudgeAgreement:
-    (found,) = [one for one in report.judges if one.view == view]
+    (found,) = [one for one in report.judges if one.view in (view, "both")]
     return found
 
 
@@ -141,6 +141,7 @@ def test_the_published_view_takes_the_judges_own_word(prepared, give, run_measur
     report = run_measure()
     assert only(report).overall.table[0] == (1, 0, 2)  # the rule's pass; the rest undecided
     assert only(report, "published").overall.table[0] == (1, 0, 2)  # the model's claim; the rule says nothing
+    assert [one.view for one in report.judges] == ["ours", "published"]
     assert only(report).by_rule == 1
     assert only(report, "published").by_rule == 0
     assert only(report).agreed == {1: (0, 0), 2: (1, 1), 3: (0, 0)}
@@ -199,6 +200,16 @@ def test_process_scores_of_runs_are_related(prepared, give, run_measure, judge_r
     assert found.judge_outcome.pearson.value is None  # all outcomes of this campaign are 0.5
 
 
+def test_a_run_with_errors_has_no_process_score(prepared, give, run_measure, judge_run) -> None:
+    for position, entry in enumerate(prepared.key.entries):
+        items = prepared.review.run(entry.id).items
+        give("kim", {(entry.id, item): "yes" for item in items})
+        verdicts = dict.fromkeys(items, "pass") | ({1: "judge_error"} if position == 0 else {})
+        judge_run(prepared.campaign / entry.run_folder, "j", verdicts)
+    found = only(run_measure())
+    assert (found.errors, found.process.runs, found.judge_outcome.runs) == (1, 4, 4)
+
+
 def test_evidence_of_each_agent(prepared, give, run_measure, judge_run) -> None:
     for entry in prepared.key.entries:
         silent = entry.agent == "codex"
@@ -215,8 +226,8 @@ def test_evidence_of_each_agent(prepared, give, run_measure, judge_run) -> None:
     skip_rate = rows["codex"].skip_rate
     assert skip_rate is not None
     assert skip_rate >= 0.5
-    assert rows["codex"].abstention == {"j (ours)": 1.0}
-    assert rows["lab_pipeline"].abstention == {"j (ours)": 0.0}
+    assert rows["codex"].abstention == {"j (both)": 1.0}
+    assert rows["lab_pipeline"].abstention == {"j (both)": 0.0}
 
 
 def test_the_report_is_json_and_the_same_twice(prepared, give, run_measure, judge_run) -> None:
@@ -233,6 +244,7 @@ def test_measured_agreement_is_stated_beside_a_score(prepared, give, run_measure
     (prepared.folder / "agreement.json").write_text(report.to_json())
     kappa = only(report).overall.estimates["kappa"]
     assert stated(prepared.campaign, "good", "p1") == f"κ {interval(kappa)} on {report.items} items of 5 runs"
+    assert stated(prepared.campaign, "good", "p1", "published") == stated(prepared.campaign, "good", "p1")
     assert stated(prepared.campaign, "good", "p2") == "not measured"
     assert stated(prepared.campaign, "other", "p1") == "not measured"
     (prepared.folder / "agreement.json").write_text("{")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from biabench_plugin.review.model import ANSWERS, GivenAnswer, read_answers
 from biabench_plugin.review.server import ReviewServer
@@ -22,11 +25,20 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 SECONDS = 20.0
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def programs() -> tuple[str, str]:
+    """Chromium and its driver; without them a test is skipped."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("no Chromium with its driver here: apt-get install chromium chromium-driver")
+    return chromium, driver
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    chromium, driver = programs()
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"):
@@ -258,3 +270,16 @@ def test_without_the_token_there_is_no_page(page: Page) -> None:
     page.browser.get(page.server.origin)
     assert "biabench review" in page.text("body")
     assert not page.all("#items")
+
+
+def test_the_picture_in_the_documentation_is_made_by_its_command(prepared, tmp_path: Path) -> None:
+    programs()
+    spec = importlib.util.spec_from_file_location("biabench_docs_build_review", ROOT / "docs" / "build_review.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.take(prepared.copy, tmp_path / "review.png")
+    with Image.open(tmp_path / "review.png") as image:
+        assert image.width == 1440
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50  # a page, not a blank
