@@ -139,7 +139,7 @@ def show(found: AgreementReport, console: Console) -> None:
     _judges(found, console)
     for judge in found.judges:
         title = f"{judge.judge} ({judge.view}) by section and severity"
-        _strata({**judge.sections, **judge.severities}, title, console)
+        _strata({**judge.sections, **judge.kinds, **judge.severities}, title, console)
     _relations(found, console)
     _pairs(found, console)
     _items(found, console)

@@ -81,6 +81,7 @@ class JudgeAgreement:
     settings: dict[str, str]
     overall: Agreement
     sections: dict[str, Agreement]
+    kinds: dict[str, Agreement]
     severities: dict[str, Agreement]
     agents: dict[str, Agreement]
     tasks: dict[str, Agreement]
@@ -150,6 +151,7 @@ class _Rows:
     weight: NDArray[np.float64]
     severity: list[str]
     section: list[str]
+    kind: list[str]
     agent: list[str]
     task: list[str]
     runs: int
@@ -264,6 +266,7 @@ def _rows(key: Key, review: Review) -> _Rows:
         weight=np.array([item.weight for item in items], np.float64),
         severity=[item.severity for item in items],
         section=[item.title for item in items],
+        kind=["general items" if item.general else "task-specific items" for item in items],
         agent=[key.entries[position].agent for position, _ in pairs],
         task=[key.entries[position].task for position, _ in pairs],
         runs=len(key.entries),
@@ -390,6 +393,7 @@ def _against(
         settings=dict(judge.settings),
         overall=agreement(per_run, draws),
         sections=strata(rows.section),
+        kinds=strata(rows.kind),
         severities=strata(rows.severity),
         agents=strata(rows.agent),
         tasks=strata(rows.task),

@@ -28,11 +28,12 @@ class _Model(BaseModel):
 
 
 class ReviewItem(_Model):
-    """A rubric item as the reviewer reads it."""
+    """A rubric item as the reviewer reads it; ``general`` ones belong to every task."""
 
     number: int
     section: str
     title: str
+    general: bool = True
     severity: str
     weight: float
     statement: str

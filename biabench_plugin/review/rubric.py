@@ -24,6 +24,7 @@ def rubric_items(task: TaskSpec) -> list[ReviewItem]:
             number=item.id,
             section=item.section,
             title=rubric.sections[item.section].title,
+            general=rubric.sections[item.section].general,
             severity=item.severity,
             weight=rubric.weight(item.id),
             statement=item.statement,

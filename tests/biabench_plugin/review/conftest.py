@@ -51,6 +51,7 @@ def review_items(task: TaskSpec) -> list[ReviewItem]:
                 number=number,
                 section=section,
                 title=section.title(),
+                general=number < 5,
                 severity=severity,
                 weight=weight,
                 statement=f"Statement number {number} holds for the run.",

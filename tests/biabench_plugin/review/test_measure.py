@@ -81,6 +81,8 @@ def test_answers_meet_the_decisions_on_the_same_run_and_item(prepared, give, run
     assert estimate.low < estimate.value
     assert sum(one.both for one in found.severities.values()) == total
     assert set(found.sections) == {"Input", "Reporting", "Quantification"}
+    specific = found.kinds["task-specific items"]  # items 5 and 6
+    assert specific.both == found.sections["Quantification"].both < found.kinds["general items"].both
     assert report.reference == "kim"
 
 
