@@ -61,3 +61,15 @@ def test_configurations_of_one_agent_share_the_draw() -> None:
     candidates = [Candidate("a", f"t{t}", f"a[{level}]") for t in range(4) for level in ("brief", "detailed")]
     chosen = draw(candidates, 4, 0)
     assert Counter(candidates[i].configuration for i in chosen) == {"a[brief]": 2, "a[detailed]": 2}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_is_missing_goes_before_what_is_even(turned: bool) -> None:
+    """One agent alone has four of six tasks (or one task alone four of six agents): the draw has to lean on it."""
+    pairs = [("a", str(task)) for task in (1, 2, 3, 4)] + [("b", "5"), ("b", "6")]
+    candidates = [Candidate(*(pair[::-1] if turned else pair)) for pair in pairs for _ in range(3)]
+    for seed in range(5):
+        chosen = draw(candidates, 6, seed)
+        assert {(candidates[i].agent, candidates[i].task) for i in chosen} == {
+            pair[::-1] if turned else pair for pair in pairs
+        }
