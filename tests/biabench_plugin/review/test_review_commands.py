@@ -144,3 +144,13 @@ def test_reviewers_answer_the_items_that_the_rubric_selects_for_a_task(task_spec
         )
         assert all(item.weight == {"critical": 3, "major": 2, "minor": 1}[item.severity] for item in items)
         assert all(item.statement and item.evidence for item in items)
+
+
+def test_judgements_come_from_the_judges_store(prepared, judge_run) -> None:
+    store = pytest.importorskip("evaluators.process.store", reason="the judge's store is not in this checkout")
+    from biabench_plugin.cli.review import _judgements
+
+    folder = prepared.campaign / prepared.key.entries[0].run_folder
+    (folder / "judgements" / "planted.json").unlink()
+    judgement = judge_run(folder, "j", {1: "pass"})
+    assert list(_judgements(folder)) == store.judgements(folder) == [judgement]
