@@ -231,7 +231,7 @@ async function showPane() {
     addFigures(pane, files, state.file.figure || 0);
   } else {
     const position = Math.min(state.file[state.tab] || 0, files.length - 1);
-    const nodes = [picker(files, position), about(files[position], "p")];
+    pane.replaceChildren(picker(files, position), about(files[position], "p")); // nothing of the file before stays
     let content;
     try {
       content = await show(files[position]);
@@ -239,7 +239,7 @@ async function showPane() {
       content = make("p", { className: "bad", textContent: `cannot be shown: ${error.message}` });
     }
     if (turn !== state.drawn) return;
-    pane.replaceChildren(...nodes, content);
+    pane.append(content);
   }
   pane.scrollTop = 0;
 }
