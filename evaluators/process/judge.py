@@ -130,7 +130,7 @@ def plan(run: Run, asking: Asking, *, batch: bool = False, evidence: Evidence | 
     }
     if asking.model == RULES:
         settings = {name: settings[name] for name in ("rules", "not_applicable")}
-    digest = _digest(
+    digest = digest_of(
         [evidence.digest, rubric.digest, asking.digest, asking.model, settings, [item.id for item in items]]
     )
     made = Plan(run, evidence, items, asking, digest, settings, [], find(run.source.attempt, digest), batch)
