@@ -64,7 +64,7 @@ def choose(
     for file in files:
         if PurePosixPath(file.name).suffix.lower() in PICTURES and file.path not in deliverables:
             families.setdefault(family_of(file.path), []).append(file)
-    ordered = sorted(families.items(), key=lambda family: (not _is_named(family[1], named_in), family[0]))
+    ordered = sorted(families.items(), key=lambda family: (_rank(family[1], named_in), family[0]))
     figures: list[Figure] = []
     left_out: list[str] = []
     used = 0
@@ -87,8 +87,11 @@ def choose(
     return figures, left_out
 
 
-def _is_named(family: Sequence[SubmittedFile], text: str) -> bool:
-    return any(file.stem in text or (file.folder and f"{file.folder}/" in text) for file in family if file.stem)
+def _rank(family: Sequence[SubmittedFile], text: str) -> int:
+    """Place of a family: its files are named in the text, or their folder is, or neither."""
+    if any(file.stem and file.stem in text for file in family):
+        return 0
+    return 1 if any(file.folder and f"{file.folder}/" in text for file in family) else 2
 
 
 def _wishes(families: Sequence[list[SubmittedFile]], left_out: list[str]) -> list[list[SubmittedFile]]:
