@@ -99,7 +99,7 @@ class Asking:
     @property
     def digest(self) -> str:
         """Digest of the prompt and of the form of the answer."""
-        return digest_of([PROTOCOL_VERSION, prompt(), _tool(tags=True)])
+        return digest_of([PROTOCOL_VERSION, prompt(), _tool()])
 
 
 def build(evidence: Evidence, items: Sequence[Item], asking: Asking, fence: str) -> list[JudgeRequest]:
@@ -135,7 +135,7 @@ def build(evidence: Evidence, items: Sequence[Item], asking: Asking, fence: str)
             "model": asking.model,
             "max_tokens": max(2048, _TOKENS_PER_DECISION * len(questions) + 600),
             "system": system,
-            "tools": [_tool(tags=last and asking.tags)],
+            "tools": [_tool()],
             "tool_choice": {"type": "tool", "name": TOOL},
             "messages": [{"role": "user", "content": [*shared, {"type": "text", "text": text}]}],
         }
@@ -214,7 +214,8 @@ def _false_statement(chance: random.Random) -> str:
     )
 
 
-def _tool(*, tags: bool) -> dict[str, Any]:
+def _tool() -> dict[str, Any]:
+    """The form of the answer, the same in all requests: what they share, and the provider caches, begins with it."""
     citation = {
         "type": "object",
         "properties": {
@@ -235,22 +236,23 @@ def _tool(*, tags: bool) -> dict[str, Any]:
         },
         "required": ["id", "verdict", "confidence", "rationale", "citations"],
     }
-    properties: dict[str, Any] = {"decisions": {"type": "array", "items": decision}}
-    if tags:
-        tag = {
-            "type": "object",
-            "properties": {
-                "tag": {"type": "string", "enum": list(TAGS)},
-                "why": {"type": "string"},
-                "citations": {"type": "array", "items": citation},
-            },
-            "required": ["tag", "why", "citations"],
-        }
-        properties["tags"] = {"type": "array", "items": tag}
+    tag = {
+        "type": "object",
+        "properties": {
+            "tag": {"type": "string", "enum": list(TAGS)},
+            "why": {"type": "string"},
+            "citations": {"type": "array", "items": citation},
+        },
+        "required": ["tag", "why", "citations"],
+    }
+    properties = {
+        "decisions": {"type": "array", "items": decision},
+        "tags": {"type": "array", "items": tag, "description": "Only where the request asks for tags."},
+    }
     return {
         "name": TOOL,
         "description": "Hand in the decisions on all statements of this request.",
-        "input_schema": {"type": "object", "properties": properties, "required": list(properties)},
+        "input_schema": {"type": "object", "properties": properties, "required": ["decisions"]},
     }
 
 

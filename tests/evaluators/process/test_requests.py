@@ -60,7 +60,10 @@ def test_every_item_is_asked_once_in_chunks(evidence: Evidence, task: Any, chunk
 
 def test_what_requests_share_comes_first_is_the_same_and_is_cached(evidence: Evidence, task: Any) -> None:
     made = requests(evidence, task)
-    shared = [json.dumps([one.body["system"], one.body["messages"][0]["content"][: one.shared]]) for one in made]
+    shared = [
+        json.dumps([one.body["tools"], one.body["system"], one.body["messages"][0]["content"][: one.shared]])
+        for one in made
+    ]
     assert len(set(shared)) == 1
     assert made[0].body["messages"][0]["content"][made[0].shared - 1]["cache_control"] == {"type": "ephemeral"}
     assert len(made[0].body["messages"][0]["content"]) == made[0].shared + 1
