@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,87 +26,100 @@ MAX_BYTES = 128 << 20  # the provider takes 256 MB
 _ID_CHARACTERS = 60  # of the digest; the provider takes 64
 
 
-class BatchState:
-    """The batches under way, in a file: identifier of each batch and of its requests."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.batches: dict[str, list[str]] = {}
-        if path.is_file():
-            try:
-                self.batches = {str(key): list(value) for key, value in json.loads(path.read_text("utf-8")).items()}
-            except (ValueError, AttributeError, TypeError) as error:
-                raise JudgeUnavailableError(f"{path}: is no list of batches: {error}") from error
-
-    def add(self, batch: str, requests: Sequence[str]) -> None:
-        self.batches[batch] = list(requests)
-        self._write()
-
-    def drop(self, batch: str) -> None:
-        del self.batches[batch]
-        self._write()
-
-    def _write(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".part")
-        with temporary.open("w", encoding="utf-8") as stream:
-            json.dump(self.batches, stream, indent=1)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(self._path)
-
-
-async def run_batches(
-    plans: Sequence[Plan],
-    client: anthropic.AsyncAnthropic,
-    state_file: Path,
-    *,
-    poll_seconds: float = 30.0,
-    progress: Callable[[int, int], None] | None = None,
-) -> int:
-    """Send all pending requests in batches, wait for them, and store the valid answers.
+class Batches:
+    """The batches of one campaign: which are under way, and answers that were fetched and not yet taken.
 
     Parameters
     ----------
-    plans
-        Planned with ``batch=True``.
-    state_file
-        Where batches under way are noted; those of an interrupted session are waited for, not sent again.
-    poll_seconds
-        Time between two questions for the state of a batch.
-    progress
-        Called with the numbers of ended and of all requests.
-
-    Returns
-    -------
-    int
-        Number of answers that were stored.
-
-    Raises
-    ------
-    JudgeUnavailableError
-        The provider takes no batch.
+    folder
+        Where ``batches.json`` (identifiers of batches and of their requests) and the answers lie.
     """
-    state = BatchState(state_file)
-    asked = {custom_id(request): (one, request) for one in plans for request in one.pending()}
-    under_way = {name for requests in state.batches.values() for name in requests}
-    fresh = [(name, request) for name, (_, request) in asked.items() if name not in under_way]
-    for part in _parts(fresh):
-        try:
-            batch = await client.messages.batches.create(requests=[_entry(*one) for one in part])  # type: ignore[misc]
-        except anthropic.APIError as error:
-            raise JudgeUnavailableError(f"the batch was not taken: {type(error).__name__}: {error.message}") from error
-        state.add(batch.id, [name for name, _ in part])
-    total = sum(map(len, state.batches.values()))
-    stored = ended = 0
-    for identifier in list(state.batches):
-        await _wait(client, identifier, poll_seconds, partial(_tell, progress, ended, total))
-        async for result in await client.messages.batches.results(identifier):
-            if result.custom_id in asked and result.result.type == "succeeded":
-                stored += _store(*asked[result.custom_id], result.result.message.model_dump(mode="json"))
-        ended += len(state.batches[identifier])
-        state.drop(identifier)
-    return stored
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / "batches.json"
+        self.under_way: dict[str, list[str]] = {}
+        if self._path.is_file():
+            try:
+                stored = json.loads(self._path.read_text("utf-8"))
+                self.under_way = {str(key): list(value) for key, value in stored.items()}
+            except (ValueError, AttributeError, TypeError) as error:
+                raise JudgeUnavailableError(f"{self._path}: is no list of batches: {error}") from error
+
+    async def submit(self, plans: Sequence[Plan], client: anthropic.AsyncAnthropic) -> int:
+        """Send the pending requests that no batch holds yet; return how many.
+
+        Raises
+        ------
+        JudgeUnavailableError
+            The provider takes no batch.
+        """
+        held = {name for requests in self.under_way.values() for name in requests}
+        pending = [(custom_id(request), request) for one in plans for request in one.pending()]
+        fresh = [(name, one) for name, one in pending if name not in held and not self._answer(name).is_file()]
+        for part in _parts(fresh):
+            try:
+                batch = await client.messages.batches.create(requests=[_entry(*one) for one in part])  # type: ignore[misc]
+            except anthropic.APIError as error:
+                raise JudgeUnavailableError(
+                    f"the batch was not taken: {type(error).__name__}: {error.message}"
+                ) from error
+            self.under_way[batch.id] = [name for name, _ in part]
+            self._write()
+        return len(fresh)
+
+    async def collect(
+        self,
+        client: anthropic.AsyncAnthropic,
+        *,
+        poll_seconds: float = 30.0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Wait for all batches under way and fetch their answers.
+
+        ``progress`` is called with the numbers of ended and of all requests.
+        """
+        total = sum(map(len, self.under_way.values()))
+        ended = 0
+        for identifier in list(self.under_way):
+            await _wait(client, identifier, poll_seconds, partial(_tell, progress, ended, total))
+            async for result in await client.messages.batches.results(identifier):
+                if result.result.type == "succeeded":
+                    _write_whole(self._answer(result.custom_id), result.result.message.model_dump(mode="json"))
+            ended += len(self.under_way.pop(identifier))
+            self._write()
+
+    def take(self, plans: Sequence[Plan]) -> int:
+        """Move fetched answers to the plans that they belong to; return how many were valid.
+
+        An invalid one is dropped: it is asked for again, and repaired, outside the batch.
+        """
+        taken = 0
+        for one in plans:
+            for request in one.pending():
+                path = self._answer(custom_id(request))
+                if path.is_file():
+                    taken += _store(one, request, json.loads(path.read_text("utf-8")))
+                    path.unlink()
+        return taken
+
+    def _answer(self, name: str) -> Path:
+        if not re.fullmatch(r"[0-9a-f]+", name):  # a name that the provider gave back
+            raise JudgeUnavailableError(f"the provider answered for a request that was not sent: {name[:80]!r}")
+        return self._folder / "answers" / f"{name}.json"
+
+    def _write(self) -> None:
+        _write_whole(self._path, self.under_way)
+
+
+def _write_whole(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    with temporary.open("w", encoding="utf-8") as stream:
+        json.dump(value, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
 
 
 def _tell(progress: Callable[[int, int], None] | None, before: int, total: int, done: int) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from evaluators.process.batch import run_batches
+from evaluators.process.batch import Batches
 from evaluators.process.evidence import gather
 from evaluators.process.judge import (
     UNVERIFIED,
-    Access,
     JudgeUnavailableError,
     Plan,
     judge,
@@ -25,6 +24,7 @@ from evaluators.process.judge import (
 from evaluators.process.model import Judgement
 from evaluators.process.requests import Asking
 from evaluators.process.rules import RULES as RULED
+from evaluators.process.sending import Access
 from evaluators.process.store import judgements, latest
 from evaluators.process.views import RULES, view
 from tests.evaluators.process.judge_server import Answer, Asked, Fault, JudgeServer, serve
@@ -368,11 +368,13 @@ def test_estimate_counts_what_is_shared_once(tmp_path: Path, task: Any) -> None:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def batch(plans: list[Plan], server: JudgeServer, state: Path) -> tuple[int, list[Judgement]]:
+def batch(plans: list[Plan], server: JudgeServer, folder: Path) -> tuple[int, list[Judgement]]:
     async def work() -> tuple[int, list[Judgement]]:
         async with Access(server.url, "key", retries=0).client(MODEL) as client:
-            stored = await run_batches(plans, client, state, poll_seconds=0.01)
-            return stored, await judge_async(plans, client)
+            batches = Batches(folder)
+            await batches.submit(plans, client)
+            await batches.collect(client, poll_seconds=0.01)
+            return batches.take(plans), await judge_async(plans, client)
 
     return asyncio.run(work())
 
@@ -381,17 +383,17 @@ def test_batches_answer_everything_at_half_the_price(tmp_path: Path, task: Any) 
     plans = [plan(run(real_run(tmp_path / str(at)), task), Asking(MODEL, chunk=None), batch=True) for at in range(2)]
     with serve(lambda asked: asked.decide()) as server:
         server.polls_needed = 3
-        stored, made = batch(plans, server, tmp_path / "batches.json")
+        stored, made = batch(plans, server, tmp_path / "judging")
     assert stored == 2
     assert len(server.batches) == 1
     assert server.polls["msgbatch_0"] >= 3
     assert [view(one).score for one in made] == [1.0, 1.0]
     assert made[0].usage.cost_usd == pytest.approx((100 * 2 + 50 * 10) / 2e6)
-    assert json.loads((tmp_path / "batches.json").read_text()) == {}
+    assert json.loads((tmp_path / "judging" / "batches.json").read_text()) == {}
 
 
 def test_interrupted_batch_is_waited_for_not_sent_again(tmp_path: Path, task: Any) -> None:
-    state = tmp_path / "batches.json"
+    folder = tmp_path / "judging"
     attempt = real_run(tmp_path)
 
     def planned() -> list[Plan]:
@@ -402,12 +404,14 @@ def test_interrupted_batch_is_waited_for_not_sent_again(tmp_path: Path, task: An
 
         async def cut() -> None:
             async with Access(server.url, "key").client(MODEL) as client:
-                await asyncio.wait_for(run_batches(planned(), client, state, poll_seconds=0.01), 0.5)
+                batches = Batches(folder)
+                await batches.submit(planned(), client)
+                await asyncio.wait_for(batches.collect(client, poll_seconds=0.01), 0.5)
 
         with pytest.raises(TimeoutError):
             asyncio.run(cut())
         server.polls_needed = 1
-        stored, made = batch(planned(), server, state)
+        stored, made = batch(planned(), server, folder)
         assert len(server.batches) == 1
         assert stored == 5
         assert view(made[0]).score == 1.0
@@ -420,14 +424,15 @@ def test_what_a_batch_did_not_answer_well_is_asked_alone(tmp_path: Path, task: A
         return {0: Fault(500, "api_error"), 1: "no"}.get(asked.number, asked.decide())  # type: ignore[return-value]
 
     with serve(answer) as server:
-        stored, made = batch(made_plan, server, tmp_path / "batches.json")
+        stored, made = batch(made_plan, server, tmp_path / "judging")
     assert stored == 3
     assert view(made[0]).score == 1.0
     assert len(server.asked) == 5 + 2
 
 
 def test_batch_that_the_provider_forgot_is_named(tmp_path: Path, task: Any) -> None:
-    state = tmp_path / "batches.json"
-    state.write_text('{"msgbatch_gone": ["x"]}')
+    folder = tmp_path / "judging"
+    folder.mkdir()
+    (folder / "batches.json").write_text('{"msgbatch_gone": ["x"]}')
     with serve(lambda asked: asked.decide()) as server, pytest.raises(JudgeUnavailableError, match="msgbatch_gone"):
-        batch([], server, state)
+        batch([], server, folder)
