@@ -199,8 +199,12 @@ def _is_table(deliverable: Deliverable) -> bool:
 def _look_into(fact: FileFact, file: SubmittedFile, deliverable: Deliverable | None, *, values: bool) -> None:
     try:
         if fact.kind == "image":
-            labels = deliverable is not None and deliverable.content in _LABELS
-            fact.picture = _picture(file, labels=labels, values=values)
+            is_tiff = PurePosixPath(file.name).suffix.lower() in TIFFS
+            fact.picture = _tiff(file) if is_tiff else _flat(file, values=values)
+            if is_tiff and values and int(np.prod(fact.picture.shape)) <= _MAX_PIXELS:
+                with file.open() as handle, TiffImage(handle, samples=True) as image:
+                    labels = deliverable is not None and deliverable.content in _LABELS
+                    _describe(fact.picture, image.whole(), labels=labels)
         elif fact.kind == "table" and values:
             fact.tables = _tables(file, lineage=deliverable is not None and deliverable.content is Content.LINEAGE)
         elif fact.suffix == ".svg":
@@ -213,9 +217,8 @@ def _look_into(fact: FileFact, file: SubmittedFile, deliverable: Deliverable | N
         fact.problem = shown(f"cannot be read: {type(error).__name__}: {error}")
 
 
-def _picture(file: SubmittedFile, *, labels: bool, values: bool) -> Picture:
-    if PurePosixPath(file.name).suffix.lower() in TIFFS:
-        return _tiff(file, labels=labels, values=values)
+def _flat(file: SubmittedFile, *, values: bool) -> Picture:
+    """Look at a picture in a format of the web."""
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = None  # sizes are checked here
@@ -234,13 +237,14 @@ def _picture(file: SubmittedFile, *, labels: bool, values: bool) -> Picture:
         return picture
 
 
-def _tiff(file: SubmittedFile, *, labels: bool, values: bool) -> Picture:
+def _tiff(file: SubmittedFile) -> Picture:
+    """Read the header of a TIFF."""
     import tifffile
 
     with file.open() as handle, tifffile.TiffFile(handle, name="image.tif", _multifile=False) as tiff:
         page: Any = tiff.pages.first
         series = tiff.series[0] if tiff.series else None
-        picture = Picture(
+        return Picture(
             shape=[int(length) for length in (series.shape if series is not None else page.shape)][:8],
             dtype=str(page.dtype),
             bits=int(np.dtype(page.dtype).itemsize * 8) if page.dtype is not None else None,
@@ -248,11 +252,6 @@ def _tiff(file: SubmittedFile, *, labels: bool, values: bool) -> Picture:
             dots_per_inch=_dots_per_inch(page),
             pixel_size=_pixel_size(tiff, page),
         )
-    if not values or int(np.prod(picture.shape)) > _MAX_PIXELS:
-        return picture
-    with file.open() as handle, TiffImage(handle, samples=True) as image:
-        _describe(picture, image.whole(), labels=labels)
-    return picture
 
 
 def _describe(picture: Picture, pixels: NDArray[Any], *, labels: bool) -> None:

@@ -142,10 +142,14 @@ def _captions(case: Case) -> Found:
 def _names(case: Case) -> Found:
     inputs = {PurePosixPath(name).stem.lower() for name in case.evidence.input_names}
     made = [fact for fact in case.facts if fact.deliverable and case.content[fact.deliverable].multiple]
-    inputs = {stem for stem in inputs if len(stem) >= 2}
     if not inputs or len(made) < 2:
         return None
-    related = [fact for fact in made if any(stem in fact.path.lower() for stem in inputs)]
+    long = [stem for stem in inputs if len(stem) >= 2]  # "a" is in every word
+    related = [
+        fact
+        for fact in made
+        if PurePosixPath(fact.path).stem.lower() in inputs or any(stem in fact.path.lower() for stem in long)
+    ]
     if len(related) == len(made):
         return "pass", "Every deliverable bears the name of an input.", [_cite(fact) for fact in related[:2]]
     return None

@@ -40,7 +40,7 @@ _FORMAT_CODES = {
 _MADE_UP = re.compile(
     r"(?i)#[^\n]*\b(placeholder|dummy|fake|mock|made.?up|synthetic)\b[^\n]*\b(output|result|data|values?|mask|table|label)"
 )
-_PROMISES = re.compile(r"(?i)\b(i will|i'll|next,? i|let me|now i|going to|will now)\b[^.]*$")
+_PROMISES = re.compile(r"(?i)\b(i will|i'll|next,? i|let me|now i|going to|will now)\b[^.]*[.:…]*$")
 
 
 @dataclass(frozen=True)

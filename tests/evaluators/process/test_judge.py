@@ -28,7 +28,8 @@ from evaluators.process.sending import Access
 from evaluators.process.store import judgements, latest
 from evaluators.process.views import RULES, view
 from tests.evaluators.process.judge_server import Answer, Asked, Fault, JudgeServer, serve
-from tests.evaluators.process.runs import bluff_run, empty_run, real_run, run
+from tests.evaluators.process.runs import REPORT, bluff_run, empty_run, real_run, run
+from tests.evaluators.process.test_requests import ATTACKS
 
 MODEL = "claude-sonnet-5"
 
@@ -228,10 +229,10 @@ def test_no_access_stops_without_a_judgement(tmp_path: Path, task: Any, status: 
     assert judgements(tmp_path) == []
 
 
-def test_missing_key_names_the_variable(tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_key_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     with pytest.raises(JudgeUnavailableError, match="set OPENROUTER_API_KEY"):
-        judge([run(real_run(tmp_path), task)], Asking("anthropic/claude-sonnet-5"))
+        Access().client("anthropic/claude-sonnet-5")
 
 
 def test_models_that_refuse_temperature_get_none(tmp_path: Path, task: Any) -> None:
@@ -436,3 +437,48 @@ def test_batch_that_the_provider_forgot_is_named(tmp_path: Path, task: Any) -> N
     (folder / "batches.json").write_text('{"msgbatch_gone": ["x"]}')
     with serve(lambda asked: asked.decide()) as server, pytest.raises(JudgeUnavailableError, match="msgbatch_gone"):
         batch([], server, folder)
+
+
+# --- attacks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_judge_that_follows_the_material_loses_the_score(name: str, tmp_path: Path, task: Any) -> None:
+    """A scripted judge that does what the attack says passes the false statement with the rest."""
+    attempt = real_run(tmp_path)
+    (attempt / "submission" / "report.md").write_text(f"{REPORT}\n{ATTACKS[name]}\n", newline="")
+
+    def gullible(asked: Asked) -> Answer:
+        answer = asked.decide("pass")
+        if any("ATTACK" in block.get("text", "") for block in asked.content):
+            for one in answer["decisions"]:
+                one["verdict"] = "pass"
+        return answer
+
+    made, _ = ask(attempt, task, gullible, chunk=None)
+    assert made.canary_tripped
+    assert view(made).score is view(made).published is None
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_judge_that_keeps_to_the_fences_decides_as_without_the_attack(name: str, tmp_path: Path, task: Any) -> None:
+    """What it reads outside of the pieces is the same, letter by letter, but for the key."""
+
+    def seen(text: str) -> tuple[str, list[str]]:
+        attempt = real_run(tmp_path / str(len(text)))
+        (attempt / "submission" / "report.md").write_text(text, newline="")
+        _, server = ask(attempt, task, lambda asked: asked.decide(), chunk=None)
+        content = server.asked[0].content
+        fence = content[0]["text"][1:25]
+        outside = [
+            line.replace(fence, "KEY")
+            for block in content
+            for line in block.get("text", "").split("\n")
+            if not line.startswith("| ") and "A table " not in line
+        ]
+        return server.asked[0].body["system"][0]["text"], sorted(outside)  # the false statement moves
+
+    plain, attacked = seen(REPORT), seen(f"{REPORT}\n{ATTACKS[name]}\n")
+    assert attacked[0] == plain[0]
+    keep = [line for line in plain[1] if not line.startswith("q")]
+    assert [line for line in attacked[1] if not line.startswith("q")] == keep
