@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-sonnet-5"  # the study's judge, asked directly
 ROUTED_MODEL = "anthropic/claude-sonnet-5"  # the same through a router
 UNVERIFIED = "unverified_citation"
-_OUTPUT_PER_DECISION = 130  # tokens, of the answer's form with a rationale and a citation; an estimate
+OUTPUT_PER_DECISION = 130  # tokens, of the answer's form with a rationale and a citation; an estimate
 
 
 class JudgeUnavailableError(RuntimeError):
@@ -92,23 +92,26 @@ class Plan:
 
     def estimate(self) -> JudgeUsage:
         """Estimate the tokens of the pending requests, and their price."""
-        pending = self.pending()
-        usage = JudgeUsage(requests=len(pending))
-        pictures = {figure.data: (figure.width, figure.height) for figure in self.evidence.figures}
-        for number, request in enumerate(pending):
-            content = request.body["messages"][0]["content"]
-            shared = tokens(content[: request.shared], pictures) + head_tokens(request)
-            fresh = tokens(content[request.shared :], pictures)
-            if len(self.requests) == 1:
-                usage.input_tokens += shared
-            elif number == 0:
-                usage.cache_write_tokens += shared
-            else:
-                usage.cache_read_tokens += shared
-            usage.input_tokens += fresh
-            usage.output_tokens += _OUTPUT_PER_DECISION * len(request.questions)
-        usage.cost_usd = cost(usage, price_of(self.asking.model), self.batch)
-        return usage
+        return estimate(self.pending(), self.evidence, self.asking.model, self.batch)
+
+
+def estimate(requests: Sequence[JudgeRequest], evidence: Evidence, model: str, batch: bool = False) -> JudgeUsage:
+    """Estimate the tokens of requests on one run, and their price; the first writes the provider's cache."""
+    usage = JudgeUsage(requests=len(requests))
+    pictures = {figure.data: (figure.width, figure.height) for figure in evidence.figures}
+    for number, request in enumerate(requests):
+        content = request.body["messages"][0]["content"]
+        shared = tokens(content[: request.shared], pictures) + head_tokens(request)
+        if "cache_control" not in content[request.shared - 1]:
+            usage.input_tokens += shared
+        elif number == 0:
+            usage.cache_write_tokens += shared
+        else:
+            usage.cache_read_tokens += shared
+        usage.input_tokens += tokens(content[request.shared :], pictures)
+        usage.output_tokens += OUTPUT_PER_DECISION * len(request.questions)
+    usage.cost_usd = cost(usage, price_of(model), batch)
+    return usage
 
 
 def plan(run: Run, asking: Asking, *, batch: bool = False, evidence: Evidence | None = None) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -191,3 +192,20 @@ def test_session_refuses_a_judge_without_a_key_before_agents_run(
     assert done.code == 4
     assert "set OPENROUTER_API_KEY" in done.out
     assert not (tmp_path / "campaign").exists()
+
+
+def test_all_in_one_batch_costs_a_quarter_of_the_published_scheme(campaign: Judged) -> None:
+    """The table of docs/judge.md, on the run that lies here."""
+    path = Path(__file__).resolve().parents[2] / "docs" / "build_judge_costs.py"
+    spec = importlib.util.spec_from_file_location("biabench_docs_build_judge_costs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    builder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(builder)
+    found, tasks = builder.costs(campaign.campaign)
+    assert tasks == 1  # empty and bluff cost nothing and are not counted
+    price = {name: usages[0].cost_usd for name, usages in found.items()}
+    published, *_, batch = price.values()
+    assert batch <= published / 4
+    assert found["published: 2 items, no canary"][0].requests == 38
+    assert "| all in one, batch | 1.0 |" in builder.table(found, tasks)
