@@ -32,7 +32,7 @@ from biabench_plugin.records import (
 )
 from biabench_plugin.supervisor import RunResult
 from biabench_plugin.taskspec import TaskSpec, render_instruction
-from biabench_plugin.workspace import Attempt, TrialFolder
+from biabench_plugin.workspace import Attempt, TrialFolder, note_inputs
 from evaluators import OutcomeScore, evaluate_bounded
 
 _PACKAGES = ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs", "pandas", "pytest")
@@ -111,6 +111,7 @@ def run_attempt(
             output_dir=paths.output_dir,
         )
         attempt.write_instruction(instruction)
+        note_inputs(attempt.path, data.input)
         session = Session(
             instruction=instruction,
             instruction_file=paths.instruction_file,

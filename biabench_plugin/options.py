@@ -61,6 +61,22 @@ def share(text: str) -> float:
     return value
 
 
+def chunk(text: str) -> int | str:
+    """Parse a number of rubric items, or ``all``."""
+    return text if text == "all" else repeats(text)
+
+
+def dollars(text: str) -> float:
+    """Parse an amount in USD."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an amount in USD")
+    return value
+
+
 def add(parser: pytest.Parser) -> None:
     """Declare the options. Defaults are ``None`` so that an option given without ``--agent`` can be told apart."""
     group = parser.getgroup("biabench", "biabench: run AI agents on bioimage analysis tasks")
@@ -89,6 +105,11 @@ def add(parser: pytest.Parser) -> None:
     option("--campaign", metavar="DIR", help="folder of the campaign (default: campaigns/<date>-<dataset>)")
     option("--rerun", choices=("failed", "all"), help="add an attempt to finished trials instead of reusing them")
     option("--min-outcome", type=share, metavar="X", help="an item below this outcome score fails")
+    option("--judge", metavar="MODEL", help="judge the process of each trial afterwards; `rules` asks no model")
+    option("--judge-chunk", type=chunk, metavar="N", help="rubric items in a request, or all (default: 2)")
+    option("--judge-batch", action="store_const", const=True, help="judge through Message Batches, at half the price")
+    option("--judge-max-cost", type=dollars, metavar="USD", help="largest cost of judging in this session")
+    option("--judge-url", metavar="URL", help="any endpoint compatible with Anthropic's Messages")
     option("--rank-by", choices=("outcome", "strict"), help="score that orders the tables (default: outcome)")
 
 

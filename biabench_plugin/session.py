@@ -75,10 +75,11 @@ class TrialSession:
         try:
             checkout.check_rooms()
             self._decide()
-        except (ValueError, RuntimeError, IsolationUnavailable) as error:
+        except (ValueError, RuntimeError, IsolationUnavailable) as error:  # also a judge without a key
             raise pytest.UsageError(str(error)) from error
         self._take_over_collection()
         self.report: Any = None
+        self.judged: list[str] = []
 
     def _decide(self) -> None:
         config = self.config
@@ -119,6 +120,10 @@ class TrialSession:
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
         if self.settings.isolation == "off" and self.settings.network == "none":
             raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")
+        if (model := options.get(config, "judge")) and not self.is_worker:
+            from biabench_plugin.judging import check_access
+
+            check_access(model, options.get(config, "judge_url"))  # before agents run for hours
         self.folder = self._campaign_folder(invocation)
         self.backstop_seconds = (
             2 * (self.settings.budget_seconds + Limits(1.0).grace_seconds) + _EVALUATION_BACKSTOP_SECONDS
@@ -285,8 +290,8 @@ class TrialSession:
         return None
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Aggregate after the JUnit file is written, on the controller only."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Judge, and aggregate after the JUnit file is written, on the controller only."""
         result = yield
         if not self.is_worker and not self._looks_only():
             from biabench_plugin import report
@@ -294,9 +299,42 @@ class TrialSession:
             with suppress(OSError):  # workspace of agents; other sessions may still use it
                 (self.folder / "work").rmdir()
             junit = getattr(self.config.option, "xmlpath", None)
+            self._judge(session, junit)
             paths = [self.folder] if junit is None else [self.folder, Path(junit)]
             self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by)
         return result
+
+    def _judge(self, session: pytest.Session, junit: str | None) -> None:
+        """Judge the trials where that was asked for; that the judge fails is told, and costs no trial."""
+        model = options.get(self.config, "judge")
+        if not model:
+            return
+        if session.exitstatus == pytest.ExitCode.INTERRUPTED:
+            self.judged = [f"not judged, as the session was interrupted: biabench judge {self.folder} --model {model}"]
+            return
+        from biabench_plugin import judging
+        from evaluators.process.judge import JudgeUnavailableError
+        from evaluators.process.requests import Asking
+
+        chunk = options.get(self.config, "judge_chunk") or 2
+        try:
+            summary = judging.judge_campaign(
+                self.folder,
+                self.tasks,
+                Asking(model, chunk=None if chunk == "all" else chunk),
+                base_url=options.get(self.config, "judge_url"),
+                batch=bool(options.get(self.config, "judge_batch")),
+                max_cost=options.get(self.config, "judge_max_cost"),
+            )
+            self.judged = summary.lines()
+            failed = summary.errors > 0
+        except (JudgeUnavailableError, ValueError, OSError, RuntimeError) as error:
+            self.judged = [f"judging stopped: {error}", f"continue with: biabench judge {self.folder} --model {model}"]
+            failed = True
+        if junit is not None:
+            judging.rewrite_junit(self.folder, Path(junit))
+        if failed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _looks_only(self) -> bool:
         """Whether the session runs nothing, and so must leave nothing behind."""
@@ -312,5 +350,5 @@ class TrialSession:
         if self.report is None:
             return
         terminalreporter.section("biabench")
-        for line in self.report.terminal_lines():
+        for line in [*self.report.terminal_lines(), *self.judged]:
             terminalreporter.write_line(line)

@@ -91,6 +91,7 @@ class TaskSpec(_Model):
     truth: Literal["files", "none"] = "files"
     outcome: OutcomeSpec
     rubric_sections: tuple[str, ...] = ()
+    not_applicable: dict[int, str] = Field(default_factory=dict)  # rubric items that cannot apply here, and why
     folder: Path = Field(exclude=True)
 
     @model_validator(mode="after")

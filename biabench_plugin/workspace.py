@@ -20,12 +20,21 @@ from biabench_plugin.campaign import Trial
 from biabench_plugin.isolation import Rooms
 from biabench_plugin.records import CURRENT, FILE_NAME, RecordError, TrialRecord, read_record, write_atomically
 
+INPUTS = "inputs.txt"  # in an attempt's folder: names of the input files
+_MAX_INPUTS = 5_000
 _ATTEMPT = re.compile(r"attempt-[0-9]+")
 _LOCK_SECONDS = 20.0  # workers of a killed session outlive it for seconds
 
 
 class BusyError(RuntimeError):
     """Another process runs this trial now."""
+
+
+def note_inputs(attempt: Path, input_dir: Path) -> None:
+    """Write the names of the input files beside a run: the judge asks whether outputs are named after them."""
+    names = sorted(path.relative_to(input_dir).as_posix() for path in input_dir.rglob("*") if path.is_file())
+    text = "".join(name + "\n" for name in names[:_MAX_INPUTS])
+    (attempt / INPUTS).write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def remove_tree(folder: Path) -> None:

@@ -22,13 +22,16 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evaluators.model import Deliverable, OutcomeScore, OutcomeSpec, Problem, TruthError
 from evaluators.outcome.parameters import read_parameters
 from evaluators.problems import shown
+
+if TYPE_CHECKING:
+    from evaluators.process.evidence import Evidence, Source
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MAX_REPLY_BYTES = 256 << 20
@@ -107,6 +110,41 @@ def evaluate_bounded(
         parameters=parameters.model_dump(mode="json"),
         problems=[Problem(code=reply["failure"], where=".", message=shown(reply["message"], 600))],
     )
+
+
+def gather_evidence(source: Source, limits: Limits | None = None) -> Evidence:
+    """Gather the evidence on a run, for the process score, in a bounded child process.
+
+    Where decoding brings the child down, images and tables are not opened, and ``left_out`` says so.
+
+    Raises
+    ------
+    RuntimeError
+        Nothing could be gathered even so.
+    """
+    from evaluators.process.evidence import Evidence
+
+    limits = limits or Limits()
+    request = {
+        "do": "gather",
+        "attempt": _encoded(source.attempt),
+        "request": source.request,
+        "deliverables": [deliverable.model_dump(mode="json") for deliverable in source.deliverables],
+        "input_names": list(source.input_names),
+        "input_unchanged": source.input_unchanged,
+        "budgets": asdict(source.budgets),
+        "memory_bytes": limits.memory_bytes,
+    }
+    reply = _ask({**request, "decode": True}, limits.seconds)
+    if "evidence" in reply:
+        return Evidence.model_validate(reply["evidence"])
+    why = shown(reply["message"], 300)
+    reply = _ask({**request, "decode": False}, limits.seconds)
+    if "evidence" not in reply:
+        raise RuntimeError(f"{source.attempt}: the evidence cannot be gathered: {shown(reply['message'], 300)}")
+    evidence = Evidence.model_validate(reply["evidence"])
+    evidence.left_out.append(f"contents of images and tables: {why}")
+    return evidence
 
 
 def warm_up() -> None:

@@ -80,6 +80,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 def _do(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "nothing":
         return {}
+    if request["do"] == "gather":
+        return _gather(request)
     outcome = OutcomeSpec.model_validate(request["outcome"])
     deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
     submission = _decoded(request["submission"])
@@ -88,6 +90,21 @@ def _do(request: dict[str, Any]) -> dict[str, Any]:
     input_dir = None if request["input_dir"] is None else _decoded(request["input_dir"])
     score = evaluate(outcome, deliverables, submission, _decoded(request["truth"]), input_dir)
     return {"score": score.model_dump(mode="json")}
+
+
+def _gather(request: dict[str, Any]) -> dict[str, Any]:
+    """Gather evidence for the process score; imports it here, so that scoring alone loads no imaging library more."""
+    from evaluators.process.evidence import Budgets, Source, gather
+
+    source = Source(
+        attempt=_decoded(request["attempt"]),
+        request=request["request"],
+        deliverables=[Deliverable.model_validate(entry) for entry in request["deliverables"]],
+        input_names=request["input_names"],
+        input_unchanged=request["input_unchanged"],
+        budgets=Budgets(**request["budgets"]),
+    )
+    return {"evidence": gather(source, decode=request["decode"]).model_dump(mode="json")}
 
 
 def _bound(memory_bytes: int) -> None:

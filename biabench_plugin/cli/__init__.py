@@ -6,6 +6,10 @@ from biabench_plugin.cli import results, review, suite
 from biabench_plugin.cli._app import app
 
 __all__ = ["app", "main", "results", "review", "suite"]
+from biabench_plugin.cli import judging, results, suite
+from biabench_plugin.cli._app import app
+
+__all__ = ["app", "judging", "main", "results", "suite"]
 
 
 def main() -> None:

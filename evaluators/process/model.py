@@ -41,6 +41,30 @@ class Decision(_Model):
     by: Literal["model", "rule"]
 
 
+TAGS = (
+    "environment_setup_failure",
+    "input_misread",
+    "wrong_method",
+    "uncalibrated_threshold",
+    "placeholder_or_synthetic_output",
+    "format_violation",
+    "retry_loop",
+    "premature_end",
+    "budget_exhausted",
+    "report_contradicts_files",
+    "none",
+)
+
+
+class Tag(_Model):
+    """One kind of failure that a run shows; never part of a score. ``tag`` is one of :data:`TAGS`."""
+
+    tag: str
+    by: Literal["rule", "model"]
+    why: str
+    citations: list[Citation] = Field(default_factory=list)
+
+
 class JudgeUsage(_Model):
     """What judging one run consumed; separate from the agent's usage."""
 
@@ -53,7 +77,11 @@ class JudgeUsage(_Model):
 
 
 class Judgement(_Model):
-    """All decisions of one judge on one run. The digest covers evidence, rubric, prompt, model and settings."""
+    """All decisions of one judge on one run. The digest covers evidence, rubric, prompt, model and settings.
+
+    ``no_analysis`` says why nothing was judged: the run shows no analysis. ``left_out`` names what of the evidence was
+    not shown. ``served_model`` is what the provider says it used. ``tags`` are the model's, with verified citations.
+    """
 
     schema_version: int = 1
     digest: str
@@ -66,6 +94,10 @@ class Judgement(_Model):
     settings: dict[str, str] = Field(default_factory=dict)
     decisions: list[Decision]
     canary_tripped: bool = False
+    no_analysis: str | None = None
     left_out: list[str] = Field(default_factory=list)
+    served_model: str | None = None
+    tags: list[Tag] = Field(default_factory=list)
+    problems: list[str] = Field(default_factory=list)
     usage: JudgeUsage = Field(default_factory=JudgeUsage)
     made: datetime
