@@ -55,7 +55,7 @@ class Dataset:
 
     @classmethod
     def parse(cls, text: str | None) -> Dataset:
-        """Parse ``demo[:SEED]``, ``full[:REVISION]`` or a folder; ``None`` is demo while no published data are there."""
+        """Parse ``demo[:SEED]``, ``full[:REVISION]`` or a folder; ``None`` is demo until data are fetched."""
         if text is None:
             if any_published():
                 raise DatasetError("the published data are present: say --dataset=demo or --dataset=full")

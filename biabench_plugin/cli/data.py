@@ -133,7 +133,7 @@ def fetch_data(
         jobs, faults = machinery.plan(wanted, source, revision, fields)
         _announce(wanted, jobs, source.name, revision, source.commit)
         if dry_run:
-            _end(faults, 0)
+            _end(faults)
             return
         machinery.check_space(jobs)
         reporter = _Bars() if sys.stderr.isatty() else _Lines()
@@ -143,7 +143,7 @@ def fetch_data(
         stop(str(error), FAILED)
     except KeyboardInterrupt:
         stop("stopped; the same command goes on where it was", 130)
-    _end(faults, len(jobs))
+    _end(faults)
 
 
 def _announce(specs: list[TaskSpec], jobs: list[Job], where: str, revision: str, commit: str | None) -> None:
@@ -163,11 +163,12 @@ def _announce(specs: list[TaskSpec], jobs: list[Job], where: str, revision: str,
     print(f"{len(jobs)} archives, {_megabytes(left)} MB to transfer", flush=True)
 
 
-def _end(faults: list[str], jobs: int) -> None:
+def _end(faults: list[str]) -> None:
     for fault in faults:
         print(f"biabench: {fault}", file=sys.stderr)
+    if len(faults) > 1:
+        print(f"biabench: {len(faults)} archives failed", file=sys.stderr)
     if faults:
-        print(f"biabench: {len(faults)} of {max(jobs, len(faults))} failed", file=sys.stderr)
         raise typer.Exit(FAILED)
 
 

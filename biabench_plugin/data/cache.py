@@ -154,10 +154,12 @@ class TaskStore:
         return set(needed_fields(self.spec)) <= set(self.present())
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the right to change the folder, against other processes and threads."""
+    def locked(self, *fields: Field) -> Iterator[None]:
+        """Hold the right to fill or remove folders, against other processes and threads."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.folder}.lock"):
+        with contextlib.ExitStack() as stack:
+            for field in fields:
+                stack.enter_context(FileLock(f"{self.folder}.{field}.lock"))
             yield
 
     def staging(self, field: Field) -> Path:
@@ -168,7 +170,11 @@ class TaskStore:
         return Path(tempfile.mkdtemp(prefix=f".{field}-", dir=self.folder))
 
     def switch(self, field: Field, staged: Path, entry: FieldReceipt, *, source: str, commit: str | None) -> None:
-        """Put a verified folder in the place of the one that was there; the caller holds the lock."""
+        """Put a verified folder in the place of the one that was there; the caller holds the field's lock."""
+        with FileLock(f"{self.folder}.lock"):
+            self._switch(field, staged, entry, source, commit)
+
+    def _switch(self, field: Field, staged: Path, entry: FieldReceipt, source: str, commit: str | None) -> None:
         spec, before = self.spec, self.receipt()
         fields = {} if before is None else {name: old for name, old in before.fields.items() if name != field}
         receipt = TaskReceipt(
@@ -206,7 +212,7 @@ class TaskStore:
 
     def remove(self) -> int:
         """Delete the data; return the bytes they took. ``dataset.json`` goes first."""
-        with self.locked():
+        with self.locked(*FIELDS):
             size = sum(path.lstat().st_size for path in self.folder.rglob("*") if path.is_file())
             (self.folder / "dataset.json").unlink(missing_ok=True)
             _delete(self.folder)

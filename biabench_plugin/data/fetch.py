@@ -165,22 +165,21 @@ def _one(job: Job, source: Source, reporter: Reporter, stopped: threading.Event)
             raise Cancelled
         reporter.unpacked(job, count)
 
-    with job.store.locked():
+    with job.store.locked(job.field):
         if job.field in job.store.present():  # another process was faster
             return
-        archive = source.obtain(job.path, job.sha256, moved)
-        size = unpacked_bytes(archive)
-        reporter.unpacking(job, size)
-        free = shutil.disk_usage(job.store.folder.parent).free
-        if size + RESERVE > free:
-            raise DataError(f"{size / 1e9:.1f} GB are needed to unpack it, {free / 1e9:.1f} GB are free")
-        staged = job.store.staging(job.field)
-        files = extract(archive, job.field, staged, advance=written)
-        entry = FieldReceipt(
-            zip_sha256=job.sha256, zip_bytes=archive.stat().st_size, fetched=datetime.now(UTC), files=files
-        )
-        job.store.switch(job.field, staged, entry, source=source.name, commit=source.commit)
-        source.done(job.sha256)
+        with source.archive(job.path, job.sha256, moved) as archive:
+            size = unpacked_bytes(archive)
+            reporter.unpacking(job, size)
+            free = shutil.disk_usage(job.store.folder.parent).free
+            if size + RESERVE > free:
+                raise DataError(f"{size / 1e9:.1f} GB are needed to unpack it, {free / 1e9:.1f} GB are free")
+            staged = job.store.staging(job.field)
+            files = extract(archive, job.field, staged, advance=written)
+            entry = FieldReceipt(
+                zip_sha256=job.sha256, zip_bytes=archive.stat().st_size, fetched=datetime.now(UTC), files=files
+            )
+            job.store.switch(job.field, staged, entry, source=source.name, commit=source.commit)
 
 
 def verify(store: TaskStore, fields: Sequence[Field] = FIELDS) -> Iterator[str]:
@@ -194,9 +193,8 @@ def verify(store: TaskStore, fields: Sequence[Field] = FIELDS) -> Iterator[str]:
             continue
         assert receipt is not None
         folder, listed = store.folder / field, receipt.fields[field].files
-        found = {
-            path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not _is_folder(path)
-        }
+        below = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+        found = {path.relative_to(folder).as_posix(): path for path in below}
         for name in sorted(listed.keys() | found.keys()):
             if fault := _fault(found.get(name), listed.get(name)):
                 yield f"{store.spec.slug} {field}/{name}: {fault}"

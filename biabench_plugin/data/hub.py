@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,11 +65,8 @@ class Source(Protocol):
     def waiting(self, path: str, sha256: str) -> int:
         """Return how many bytes of a file still have to come."""
 
-    def obtain(self, path: str, sha256: str, advance: Advance) -> Path:
-        """Return a local copy of a file with this digest."""
-
-    def done(self, sha256: str) -> None:
-        """Say that the copy is not needed any more."""
+    def archive(self, path: str, sha256: str, advance: Advance) -> AbstractContextManager[Path]:
+        """Lend a local copy of a file with this digest; after an error it stays for the next time."""
 
 
 def sha256_of(path: Path, advance: Advance = lambda _: None) -> str:
@@ -109,15 +108,13 @@ class Mirror:
     def waiting(self, path: str, sha256: str) -> int:
         return 0
 
-    def obtain(self, path: str, sha256: str, advance: Advance) -> Path:
+    @contextlib.contextmanager
+    def archive(self, path: str, sha256: str, advance: Advance) -> Iterator[Path]:
         local = self.folder / path
         self.size(path)
         if (found := sha256_of(local, advance)) != sha256:
             raise DataError(f"{local}: wrong checksum: expected SHA-256 {sha256}, found {found}")
-        return local
-
-    def done(self, sha256: str) -> None:
-        """Nothing to do: the archive belongs to the mirror."""
+        yield local
 
 
 class Hub:
@@ -136,7 +133,9 @@ class Hub:
 
     def __init__(self, revision: str, repository: str = REPOSITORY) -> None:
         from huggingface_hub import HfApi, constants
+        from huggingface_hub.utils import logging
 
+        logging.set_verbosity_error()  # its retries are not ours to report
         self.endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         self.repository = repository
         self.revision = revision
@@ -182,14 +181,10 @@ class Hub:
         return hf_hub_url(self.repository, path, repo_type="dataset", revision=self.commit, endpoint=self.endpoint)
 
     def manifest(self) -> Manifest:
-        path = downloads() / f"{self.commit}.{os.getpid()}.json"
-        path.unlink(missing_ok=True)
-        self.size(MANIFEST)
-        try:
+        with tempfile.TemporaryDirectory(prefix="biabench-manifest-") as room:
+            path = Path(room) / MANIFEST
             self._transfer(MANIFEST, path, lambda _: None)
             return Manifest.read(path.read_bytes(), f"{self.name}/{MANIFEST}")
-        finally:
-            path.unlink(missing_ok=True)
 
     def size(self, path: str) -> int | None:
         if path not in self._sizes:
@@ -205,26 +200,22 @@ class Hub:
             return 0
         return max((self.size(path) or 0) - (part.stat().st_size if part.is_file() else 0), 0)
 
-    def obtain(self, path: str, sha256: str, advance: Advance) -> Path:
+    @contextlib.contextmanager
+    def archive(self, path: str, sha256: str, advance: Advance) -> Iterator[Path]:
         whole, part = self._places(sha256)
         whole.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{whole}.lock"):
-            if whole.is_file():
-                return whole
-            self._transfer(path, part, advance)
-            if (found := sha256_of(part, advance)) != sha256:
-                part.unlink()
-                raise DataError(
-                    f"{self.name}/{path}: wrong checksum: {MANIFEST} says SHA-256 {sha256}, the file that came has "
-                    f"{found}; it was thrown away"
-                )
-            part.rename(whole)
-        return whole
-
-    def done(self, sha256: str) -> None:
-        whole, _ = self._places(sha256)
-        whole.unlink(missing_ok=True)
-        Path(f"{whole}.lock").unlink(missing_ok=True)
+        with FileLock(f"{whole}.lock"):  # two tasks, or two revisions, may share an archive
+            if not whole.is_file():
+                self._transfer(path, part, advance)
+                if (found := sha256_of(part, advance)) != sha256:
+                    part.unlink()
+                    raise DataError(
+                        f"{self.name}/{path}: wrong checksum: {MANIFEST} says SHA-256 {sha256}, the file that came has "
+                        f"{found}; it was thrown away"
+                    )
+                part.rename(whole)
+            yield whole
+            whole.unlink()
 
     def _transfer(self, path: str, target: Path, advance: Advance) -> None:
         """Fetch a file into ``target``, going on behind what is there already."""
@@ -279,5 +270,5 @@ def remove_downloads() -> int:
     size = 0
     for path in downloads().glob("*.zip*"):
         size += path.stat().st_size
-        path.unlink(missing_ok=True)
+        path.unlink()
     return size
