@@ -374,3 +374,46 @@ def remove_data(
         from biabench_plugin.data.hub import remove_downloads
 
         print(f"unfinished transfers: {_megabytes(remove_downloads())} MB removed")
+
+
+@data.command("reconstruct")
+def reconstruct_data(
+    task: Annotated[
+        str | None, typer.Argument(help="Slug or dataset id; without: say which tasks can be rebuilt.")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="Folder of tasks to write to; default: in the cache.")
+    ] = None,
+    source_dir: Annotated[
+        Path | None, typer.Option("--from", help="Folder with the sources, downloaded by hand; zips may stay packed.")
+    ] = None,
+    tasks: TaskFolders = None,
+) -> None:
+    """Rebuild a task's data from its study's own archive, then check it as verify --deep does.
+
+    The result is for --dataset=PATH. Exit status: 0 rebuilt and as declared, 1 not, 2 misuse.
+    """
+    from biabench_plugin.data.reconstruct import default_root, reconstruct, reconstructible
+
+    if task is None:
+        for spec in _tasks(None, tasks):
+            try:
+                print(f"yes   {spec.slug}: {reconstructible(spec).home}")
+            except DataError as error:
+                print(f"no    {error}")
+        return
+    (spec,) = _tasks([task], tasks)
+    try:
+        folder = (into or default_root()).resolve() / spec.dataset_id
+        made = reconstruct(spec, folder, source_dir, lambda line: print(line, flush=True))
+    except DataError as error:
+        stop(str(error), FAILED)
+    except OSError as error:
+        stop(f"{error.filename or 'cannot write'}: {error.strerror}", FAILED)
+    print(f"Cite: {citation(spec)}")
+    for difference in made.differences:
+        print(f"differs: {difference}")
+    faults = _deep(spec, made.input, made.evaluation)
+    print(f"{made.folder}\nrun on it with: pytest --agent=NAME --dataset={made.folder.parent}")
+    if faults:
+        raise typer.Exit(FAILED)

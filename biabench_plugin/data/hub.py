@@ -135,7 +135,7 @@ class Hub:
         from huggingface_hub import HfApi, constants
         from huggingface_hub.utils import logging
 
-        logging.set_verbosity_error()  # its retries are not ours to report
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its retries are not ours to report
         self.endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         self.repository = repository
         self.revision = revision

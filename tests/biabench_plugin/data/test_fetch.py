@@ -328,7 +328,7 @@ def test_a_connection_that_breaks_again_and_again_is_taken_up_where_it_broke(two
     assert biabench("fetch", "dna_paint").exit_code == 0
     ranges = [wanted for method, _, wanted in two_tasks.asked_for("/store/") if method == "GET" and wanted]
     assert len(ranges) >= 3
-    assert two_tasks.sent[path] <= 1.1 * len(two_tasks.files[path])
+    assert two_tasks.sent[path] <= 1.5 * len(two_tasks.files[path])  # what was not yet on disk comes again
 
 
 SMALL_CHUNKS = """
