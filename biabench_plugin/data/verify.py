@@ -171,6 +171,10 @@ def _faults(group: FileGroup, opened: Opened) -> Iterator[str]:
 def _tiff(path: Path) -> Opened:
     with tifffile.TiffFile(path) as tif:
         series = tif.series[0]
+        if series.dataoffset is not None:  # one raw block, of which the pages need not know
+            wanted, found = series.dataoffset + series.nbytes, path.stat().st_size
+            if wanted > found:
+                raise ValueError(f"it is cut off: {found} of at least {wanted} bytes")
         for page in tif.pages:  # decode everything, one page in memory at a time
             page.asarray()
         return Opened(series.axes.lower(), tuple(map(int, series.shape)), str(series.dtype), _pixel_um(tif))

@@ -48,9 +48,8 @@ def frames_to_ome(target: Path, frames: Iterable[bytes | NDArray[np.integer]], c
     def checked() -> Iterator[NDArray[np.integer]]:
         for number, frame in enumerate(chain([first], decoded)):
             if frame.shape != first.shape or frame.dtype != first.dtype:
-                raise DataError(
-                    f"{target.name}: frame {number} is {frame.dtype} {frame.shape}; expected {first.dtype} {first.shape}"
-                )
+                expected = f"expected {first.dtype} {first.shape}"
+                raise DataError(f"{target.name}: frame {number} is {frame.dtype} {frame.shape}; {expected}")
             yield frame
 
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,9 @@ from aiohttp import web
 from click.testing import Result
 from typer.testing import CliRunner
 
+from biabench_plugin import checkout
 from biabench_plugin.cli import app
+from biabench_plugin.taskspec import TaskSpec, load_tasks
 
 REPOSITORY = "BIABench/BIABench"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -205,9 +207,15 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def suite() -> dict[str, TaskSpec]:
+    return load_tasks(checkout.TASKS)
+
+
 @pytest.fixture
-def biabench() -> Callable[..., Result]:
-    """Return a function that runs ``biabench data WORDS``."""
+def biabench(suite: dict[str, TaskSpec], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs ``biabench data WORDS``; the suite is read once."""
+    monkeypatch.setattr("biabench_plugin.cli.data.find_tasks", lambda extra: suite)
     return lambda *words, **settings: CliRunner().invoke(app, ["data", *map(str, words)], **settings)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -30,15 +29,6 @@ TASKS = load_tasks(ROOT / "tasks")
 COUNTING, PAINT, NFKB = (TASKS[slug] for slug in ("cell_counting", "dna_paint", "nfkb_translocation"))
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture(autouse=True)
-def tasks_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("biabench_plugin.cli.data.find_tasks", lambda extra: TASKS)
-
-
-def noise(size: int, seed: int = 0) -> bytes:
-    return random.Random(seed).randbytes(size)
 
 
 @pytest.fixture
