@@ -109,7 +109,8 @@ def _group(
         try:
             opened = _OPENERS[group.kind](path)
         except Exception as error:  # whatever a decoder raises, the file is at fault
-            yield f"{name}: cannot be opened as {group.kind}: {str(error).splitlines()[0] if str(error) else error!r}"
+            why = (str(error) or repr(error)).splitlines()[0]
+            yield f"{name}: cannot be opened as {group.kind}: {why}"
             continue
         yield from (f"{name}: {fault}" for fault in _faults(group, opened))
         named = _named(group, opened) or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,10 @@ TASKS = load_tasks(ROOT / "tasks")
 COUNTING, PAINT, NFKB = (TASKS[slug] for slug in ("cell_counting", "dna_paint", "nfkb_translocation"))
 
 pytestmark = pytest.mark.usefixtures("cache")
+
+
+def noise(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
 
 
 @pytest.fixture
