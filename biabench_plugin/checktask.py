@@ -158,6 +158,7 @@ def _data(spec: TaskSpec, room: Path, seed: int) -> Iterator[Finding]:
     yield Finding("warn" if large else "ok", "demo", message)
     yield _same_bytes(spec, first, again, other, seed)
     yield _input(spec, first)
+    yield from _declared(spec, first)
     yield from _scale(spec, first, room)
 
 
@@ -235,6 +236,16 @@ def _input(spec: TaskSpec, data: Path) -> Finding:
         if ("_" in spec.slug and spec.slug in name) or spec.dataset_id.lower() in name.lower():
             return Finding("FAIL", "input", f"input/{name} names the task")
     return Finding("ok", "input", "holds no file of the truth and no name of the task")
+
+
+def _declared(spec: TaskSpec, data: Path) -> Iterator[Finding]:
+    """Compare the demo data with the layout that task.yaml declares, where it does."""
+    from biabench_plugin.data.verify import layout
+
+    if spec.data is None:
+        return
+    faults = [found for found in layout(spec, data / "input", data / "evaluation", demo=True) if found.verdict != "ok"]
+    yield from faults or (Finding("ok", "layout", "every file of the demo data is as task.yaml declares"),)
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------

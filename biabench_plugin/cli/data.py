@@ -136,7 +136,7 @@ def fetch_data(
             _end(faults)
             return
         machinery.check_space(jobs)
-        reporter = _Bars() if sys.stderr.isatty() else _Lines()
+        reporter = Bars(Console(stderr=True)) if sys.stderr.isatty() else Lines()
         with reporter:
             faults += machinery.fetch(jobs, source, reporter, workers)
     except DataError as error:
@@ -172,14 +172,14 @@ def _end(faults: list[str]) -> None:
         raise typer.Exit(FAILED)
 
 
-class _Lines:
+class Lines:
     """A line when an archive ended, and one per tenth of it: for logs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, int] = {}
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,21 +203,21 @@ class _Lines:
         print(f"{job.path}: {'done' if error is None else 'FAILED'}", flush=True)
 
 
-class _Bars:
+class Bars:
     """A bar per archive: for terminals."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
         )
         self._lock = threading.Lock()
         self._bars: dict[str, TaskID] = {}
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> Bars:
         self._progress.start()
         return self
 

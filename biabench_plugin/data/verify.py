@@ -54,6 +54,13 @@ def deep(spec: TaskSpec, input_dir: Path, truth: Path, *, demo: bool) -> Iterato
     Finding
         Faults and warnings by file, then one line per group of files that is as declared, then the replay.
     """
+    yield from layout(spec, input_dir, truth, demo=demo)
+    with tempfile.TemporaryDirectory(prefix="biabench-verify-") as room:
+        yield replayed(spec, input_dir, truth, Path(room))
+
+
+def layout(spec: TaskSpec, input_dir: Path, truth: Path, *, demo: bool) -> Iterator[Finding]:
+    """Check a task's folders against its declared layout; as :func:`deep`, without the replay."""
     if spec.data is None:
         yield Finding("FAIL", "layout", f"{spec.slug}: task.yaml declares no data layout")
         return
@@ -63,8 +70,6 @@ def deep(spec: TaskSpec, input_dir: Path, truth: Path, *, demo: bool) -> Iterato
         ("evaluation", truth, spec.data.evaluation),
     ):
         yield from _folder(field, folder, [group.for_demo() if demo else group for group in groups], shapes)
-    with tempfile.TemporaryDirectory(prefix="biabench-verify-") as room:
-        yield replayed(spec, input_dir, truth, Path(room))
 
 
 def _folder(field: str, folder: Path, groups: list[FileGroup], shapes: dict[str, dict[str, int]]) -> Iterator[Finding]:

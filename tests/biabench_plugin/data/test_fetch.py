@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from biabench_plugin.cli.data import Bars
 from biabench_plugin.data import cache as cache_module
 from biabench_plugin.data import fetch as machinery
 from biabench_plugin.data.cache import FIELDS, TaskStore
@@ -362,6 +365,41 @@ def test_a_killed_fetch_looks_like_nothing_and_goes_on_where_it_was(two_tasks: A
     assert done.exit_code == 0, done.output
     assert [wanted for _, _, wanted in two_tasks.asked_for("/store/")] == [f"bytes={have}-"]
     assert files(TaskStore(PAINT).folder / "input") == {"stack.tiff": noise(2_000_000)}
+
+
+def test_ctrl_c_stops_at_once_and_keeps_what_came(two_tasks: Any, cache: Path) -> None:
+    path = f"{PAINT.dataset_id}/input.zip"
+    two_tasks.offer(PAINT.dataset_id, input={"stack.tiff": noise(2_000_000)})
+    two_tasks.slow_seconds = 0.05
+    child = subprocess.Popen(
+        [sys.executable, "-c", SMALL_CHUNKS, "data", "fetch", "dna_paint", "--only", "input"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while two_tasks.sent[path] < 300_000 and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert said.splitlines()[-1] == "biabench: stopped; the same command goes on where it was"
+    assert two_tasks.sent[path] < 1_500_000
+    (part,) = (cache / "full" / "downloads").glob("*.part")
+    assert part.stat().st_size > 0
+
+
+def test_bars_follow_transfer_and_unpacking(two_tasks: Any) -> None:
+    source = Hub("v1.0")
+    jobs, _ = machinery.plan([COUNTING], source, "v1.0", FIELDS)
+    screen = io.StringIO()
+    with Bars(Console(file=screen, force_terminal=True, width=120)) as bars:
+        assert machinery.fetch(jobs, source, bars) == []
+        bars.finished(jobs[0], "some fault")
+    assert "cell_counting input, unpacking" in screen.getvalue()
+    assert f"{COUNTING.dataset_id}/evaluation.zip: done" in screen.getvalue()
+    assert "FAILED" in screen.getvalue()
 
 
 def test_too_little_space_is_said_before_anything_is_transferred(
