@@ -244,7 +244,8 @@ def _declared(spec: TaskSpec, data: Path) -> Iterator[Finding]:
 
     if spec.data is None:
         return
-    faults = [found for found in layout(spec, data / "input", data / "evaluation", demo=True) if found.verdict != "ok"]
+    found = [one for one in layout(spec, data / "input", data / "evaluation", demo=True) if one.verdict != "ok"]
+    faults = [Finding(one.verdict, "layout", f"{one.check}/{one.message}") for one in found]
     yield from faults or (Finding("ok", "layout", "every file of the demo data is as task.yaml declares"),)
 
 
