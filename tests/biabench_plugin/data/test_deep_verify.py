@@ -15,10 +15,12 @@ import pytest
 import tifffile
 from PIL import Image
 
+from biabench_plugin import checktask
 from biabench_plugin.data.layout import DataLayout, FileGroup
 from biabench_plugin.data.verify import deep
-from biabench_plugin.datasets import demo_folder
-from biabench_plugin.taskspec import TaskSpec, load_tasks
+from biabench_plugin.datasets import build_demo, demo_folder
+from biabench_plugin.newtask import create
+from biabench_plugin.taskspec import TaskSpec, load_task, load_tasks
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = load_tasks(ROOT / "tasks")
@@ -221,3 +223,16 @@ def test_clutter_is_a_warning_only(good: Path) -> None:
 def test_a_layout_that_says_nothing_sound_is_refused(group: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         FileGroup(**group)
+
+
+@pytest.mark.parametrize("kind", ["artifact", "cell_counting", "instance_segmentation"])
+def test_check_task_compares_the_demo_of_a_new_task(kind: str, tmp_path: Path) -> None:
+    folder = create("my_study", tmp_path, kind)[0].parent
+    spec = load_task(folder / "task.yaml")
+    build_demo(spec, tmp_path / "data", 0)
+    (finding,) = checktask._declared(spec, tmp_path / "data")
+    assert (finding.verdict, finding.check) == ("ok", "layout")
+    stray = tmp_path / "data" / "input" / "readme.txt"
+    stray.write_text("x")
+    (finding,) = checktask._declared(spec, tmp_path / "data")
+    assert (finding.verdict, finding.message) == ("FAIL", "input/readme.txt: task.yaml does not declare such a file")
