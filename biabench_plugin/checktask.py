@@ -158,6 +158,7 @@ def _data(spec: TaskSpec, room: Path, seed: int) -> Iterator[Finding]:
     yield Finding("warn" if large else "ok", "demo", message)
     yield _same_bytes(spec, first, again, other, seed)
     yield _input(spec, first)
+    yield from _declared(spec, first)
     yield from _scale(spec, first, room)
 
 
@@ -237,33 +238,29 @@ def _input(spec: TaskSpec, data: Path) -> Finding:
     return Finding("ok", "input", "holds no file of the truth and no name of the task")
 
 
+def _declared(spec: TaskSpec, data: Path) -> Iterator[Finding]:
+    """Compare the demo data with the layout that task.yaml declares, where it does."""
+    from biabench_plugin.data.verify import layout
+
+    if spec.data is None:
+        return
+    found = [one for one in layout(spec, data / "input", data / "evaluation", demo=True) if one.verdict != "ok"]
+    faults = [Finding(one.verdict, "layout", f"{one.check}/{one.message}") for one in found]
+    yield from faults or (Finding("ok", "layout", "every file of the demo data is as task.yaml declares"),)
+
+
 # --- scale ------------------------------------------------------------------------------------------------------------
 
 
 def _scale(spec: TaskSpec, data: Path, room: Path) -> Iterator[Finding]:
     truth, images = data / "evaluation", data / "input"
-    perfect, nothing, words = (room / name for name in ("perfect", "nothing", "words"))
-    for folder in (perfect, nothing, words):
+    nothing, words = (room / name for name in ("nothing", "words"))
+    for folder in (nothing, words):
         folder.mkdir()
-    try:
-        replay(spec.outcome, spec.deliverables, truth, images, perfect)
-        score = evaluate(spec.outcome, spec.deliverables, perfect, truth, images)
-    except (TruthError, ValueError) as error:
-        yield Finding("FAIL", "replay", f"the truth cannot be replayed: {error}")
+    top = replayed(spec, images, truth, room)
+    yield top
+    if top.message.startswith(_UNUSABLE):
         return
-    wanted = TOP_WITHOUT_TRUTH if spec.truth == "none" else TOP
-    strict = "undecided" if score.strict is None else f"{score.strict:.4f}"
-    message = f"outcome {score.outcome:.4f}, strict {strict}"
-    if score.outcome < wanted or (score.strict is not None and score.strict < TOP) or not score.delivered:
-        named = "".join(f"; {problem.code} in {problem.where}: {problem.message}" for problem in score.problems[:3])
-        message += f"; truth handed in must reach {wanted:g} and {TOP:g}{named}"
-        yield Finding("FAIL", "replay", message)
-    elif score.problems:
-        yield Finding("warn", "replay", f"{message}; {len(score.problems)} problems, {score.problems[0].message}")
-    elif score.strict is None and spec.truth == "files":
-        yield Finding("warn", "replay", f"{message}: the truth cannot tell a guess from a measurement")
-    else:
-        yield Finding("ok", "replay", message)
     (words / "report.md").write_text("# Report\n\nAll files were written and checked.\n", encoding="utf-8")
     for name, folder, what in (("empty", nothing, "nothing"), ("bluff", words, "a report alone")):
         score = evaluate(spec.outcome, spec.deliverables, folder, truth, images)
@@ -271,3 +268,29 @@ def _scale(spec: TaskSpec, data: Path, room: Path) -> Iterator[Finding]:
         yield Finding(
             "ok" if zero else "FAIL", name, f"{what} scores {score.outcome:g}{'' if zero else ', expected 0'}"
         )
+
+
+_UNUSABLE = "the truth cannot be replayed"
+
+
+def replayed(spec: TaskSpec, images: Path, truth: Path, room: Path) -> Finding:
+    """Hand the truth in as a submission, written below ``room``, and say whether it reaches the top of the scale."""
+    perfect = room / "perfect"
+    perfect.mkdir()
+    try:
+        replay(spec.outcome, spec.deliverables, truth, images, perfect)
+        score = evaluate(spec.outcome, spec.deliverables, perfect, truth, images)
+    except (TruthError, ValueError) as error:
+        return Finding("FAIL", "replay", f"{_UNUSABLE}: {error}")
+    wanted = TOP_WITHOUT_TRUTH if spec.truth == "none" else TOP
+    strict = "undecided" if score.strict is None else f"{score.strict:.4f}"
+    message = f"outcome {score.outcome:.4f}, strict {strict}"
+    if score.outcome < wanted or (score.strict is not None and score.strict < TOP) or not score.delivered:
+        named = "".join(f"; {problem.code} in {problem.where}: {problem.message}" for problem in score.problems[:3])
+        message += f"; truth handed in must reach {wanted:g} and {TOP:g}{named}"
+        return Finding("FAIL", "replay", message)
+    if score.problems:
+        return Finding("warn", "replay", f"{message}; {len(score.problems)} problems, {score.problems[0].message}")
+    if score.strict is None and spec.truth == "files":
+        return Finding("warn", "replay", f"{message}: the truth cannot tell a guess from a measurement")
+    return Finding("ok", "replay", message)

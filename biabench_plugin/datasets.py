@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-import platformdirs
 from filelock import FileLock
 
+from biabench_plugin.data.cache import PUBLISHED_REVISION, DataError, TaskStore, any_published, cache_dir
 from biabench_plugin.taskspec import TaskSpec
 
-PUBLISHED_REVISION = "v1.0"
+__all__ = ["Dataset", "DatasetError", "TaskData", "build_demo", "cache_dir", "demo_folder", "folder_digest"]
 
 
 class DatasetError(ValueError):
@@ -44,11 +44,6 @@ class TaskData:
         return folder_digest(self.input), folder_digest(self.truth)
 
 
-def cache_dir() -> Path:
-    """Folder for demo and published data: ``BIABENCH_CACHE`` or the user's cache folder."""
-    return Path(os.environ.get("BIABENCH_CACHE") or platformdirs.user_cache_dir("biabench")).resolve()
-
-
 @dataclass(frozen=True)
 class Dataset:
     """What ``--dataset`` names."""
@@ -56,27 +51,29 @@ class Dataset:
     kind: Literal["demo", "full", "folder"]
     seed: int = 0
     path: Path | None = None
+    revision: str = PUBLISHED_REVISION  # of the published data
 
     @classmethod
     def parse(cls, text: str | None) -> Dataset:
-        """Parse ``demo[:SEED]``, ``full`` or a folder; ``None`` means demo while no published data are there."""
+        """Parse ``demo[:SEED]``, ``full[:REVISION]`` or a folder; ``None`` is demo until data are fetched."""
         if text is None:
-            if _published_root().is_dir():
+            if any_published():
                 raise DatasetError("the published data are present: say --dataset=demo or --dataset=full")
             return cls("demo")
         name, separator, seed = text.partition(":")
         if name == "demo" and (not separator or (seed.isdecimal() and seed.isascii())):
             return cls("demo", seed=int(seed or 0))
-        if text == "full":
-            if not _published_root().is_dir():
+        if name == "full" and (seed or not separator):
+            revision = seed or PUBLISHED_REVISION
+            if not any_published(revision):
                 raise DatasetError(
-                    f"--dataset=full: no published data below {_published_root()}; put each task's input/ and "
-                    f"evaluation/ folders there, or name their folder with --dataset=PATH"
+                    f"--dataset={text}: no published data of revision {revision} in {cache_dir()}; get them with: "
+                    f"biabench data fetch, or name a folder of tasks with --dataset=PATH"
                 )
-            return cls("full", path=_published_root())
+            return cls("full", revision=revision)
         path = Path(text).expanduser().resolve()
         if not path.is_dir():
-            raise DatasetError(f"--dataset={text}: expected demo, demo:SEED, full or an existing folder")
+            raise DatasetError(f"--dataset={text}: expected demo, demo:SEED, full, full:REVISION or an existing folder")
         return cls("folder", path=path)
 
     @property
@@ -84,7 +81,9 @@ class Dataset:
         """Short text for records and folder names."""
         if self.kind == "demo":
             return "demo" if self.seed == 0 else f"demo:{self.seed}"
-        return self.kind if self.path is None or self.kind == "full" else str(self.path)
+        if self.kind == "full":
+            return "full" if self.revision == PUBLISHED_REVISION else f"full:{self.revision}"
+        return str(self.path)
 
     @property
     def default_repeats(self) -> int:
@@ -95,17 +94,31 @@ class Dataset:
         if self.kind == "demo":
             folder = demo_folder(task, self.seed)
             return TaskData("demo", f"demo-{self.seed}-{folder.name}", folder / "input", folder / "evaluation", True)
+        if self.kind == "full":
+            store = self._fetched(task)
+            if store is None:
+                return None
+            return TaskData("full", self.revision, store.folder / "input", store.folder / "evaluation", True)
         found = self._folder(task)
         if found is None:
             return None
         if task.truth == "files" and not (found / "evaluation").is_dir():
             raise DatasetError(f"{found}: has input/ but no evaluation/; without truth nothing can be scored")
-        revision = PUBLISHED_REVISION if self.kind == "full" else "local"
-        return TaskData(self.kind, revision, found / "input", found / "evaluation", False)
+        return TaskData("folder", "local", found / "input", found / "evaluation", False)
 
     def holds(self, task: TaskSpec) -> bool:
         """Return whether the dataset has the task; demo data can be made for every one."""
+        if self.kind == "full":
+            return self._fetched(task) is not None
         return self.path is None or self._folder(task) is not None
+
+    def _fetched(self, task: TaskSpec) -> TaskStore | None:
+        """Return the published data of a task; ``None`` where they are not there as a whole."""
+        store = TaskStore(task, self.revision)
+        try:
+            return store if store.complete() else None
+        except DataError as error:
+            raise DatasetError(str(error)) from error
 
     def _folder(self, task: TaskSpec) -> Path | None:
         """Return the folder of a task in a folder of tasks, called by its slug or its dataset id."""
@@ -115,15 +128,17 @@ class Dataset:
 
     def check(self, tasks: dict[str, TaskSpec]) -> None:
         """Raise when a folder holds none of the tasks."""
-        if not any(self.holds(task) for task in tasks.values()):
+        if any(self.holds(task) for task in tasks.values()):
+            return
+        if self.kind == "full":
             raise DatasetError(
-                f"--dataset={self.path}: holds none of the tasks; expected <task>/input and <task>/evaluation, with "
-                f"<task> one of {', '.join(sorted(tasks))} (or their dataset ids)"
+                f"--dataset={self.name}: no task was fetched as a whole; run: biabench data fetch (what is missing: "
+                f"biabench data list)"
             )
-
-
-def _published_root() -> Path:
-    return cache_dir() / "full" / PUBLISHED_REVISION
+        raise DatasetError(
+            f"--dataset={self.path}: holds none of the tasks; expected <task>/input and <task>/evaluation, with "
+            f"<task> one of {', '.join(sorted(tasks))} (or their dataset ids)"
+        )
 
 
 def load_simulator(folder: Path) -> Any:

@@ -18,7 +18,7 @@ DEFAULT_KIND = "cell_counting"
 # What depends on the kind of outcome. Everything else of task.yaml is the same for all.
 _BLOCKS = (
     *("modality", "dimension", "temporal", "channels", "subtasks"),
-    *("input_description", "deliverables", "truth", "outcome"),
+    *("input_description", "data", "deliverables", "truth", "outcome"),
 )
 
 

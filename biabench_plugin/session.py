@@ -216,7 +216,7 @@ class TrialSession:
         """Return the task's data, building demo data when needed."""
         located = self.dataset.locate(task)
         if located is None:
-            raise DatasetError(f"{self.dataset.path}: does not hold task {task.slug}")
+            raise DatasetError(f"{self.dataset.name}: does not hold task {task.slug}")
         return located
 
     def resume_key(self, trial: Trial, data: TaskData) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from biabench_plugin.data.layout import DataLayout
 from evaluators.model import Deliverable, OutcomeSpec
 
 
@@ -85,6 +86,8 @@ class TaskSpec(_Model):
     structure: str
     source: Source
     input_size_mb: float = Field(gt=0)
+    evaluation_size_mb: float = Field(default=0.0, ge=0)
+    data: DataLayout | None = None
     input_description: str = Field(min_length=20)
     expected_minutes: float = Field(default=10.0, gt=0)
     deliverables: tuple[Deliverable, ...] = Field(min_length=1)
@@ -112,6 +115,10 @@ class TaskSpec(_Model):
         timelapse = ("timelapse",) if self.temporal == "time-lapse" else ()
         kinds = (self.difficulty.value, self.modality.value, *(subtask.value for subtask in self.subtasks))
         return (dimension, *timelapse, *kinds)
+
+    def published_bytes(self, field: str) -> int:
+        """Return the size of the published ``input`` or ``evaluation`` folder."""
+        return int(1e6 * (self.input_size_mb if field == "input" else self.evaluation_size_mb))
 
     def body(self, level: str) -> str:
         """Return the instruction body of a level, ``brief`` or ``detailed``."""

@@ -10,6 +10,10 @@ from biabench_plugin.cli import judging, results, suite
 from biabench_plugin.cli._app import app
 
 __all__ = ["app", "judging", "main", "results", "suite"]
+from biabench_plugin.cli import data, results, suite
+from biabench_plugin.cli._app import app
+
+__all__ = ["app", "data", "main", "results", "suite"]
 
 
 def main() -> None:

@@ -29,7 +29,9 @@ def test_parse() -> None:
 
 
 def test_once_published_data_are_there_the_dataset_must_be_named(cache: Path) -> None:
-    (cache / "full" / "v1.0" / "cell_counting" / "input").mkdir(parents=True)
+    (cache / "full" / "v1.0" / "0123").mkdir(parents=True)
+    assert Dataset.parse(None).kind == "demo"  # an interrupted fetch counts for nothing
+    (cache / "full" / "v1.0" / "0123" / "dataset.json").write_text("{}")
     with pytest.raises(DatasetError, match="say --dataset=demo or --dataset=full"):
         Dataset.parse(None)
     assert Dataset.parse("full").default_repeats == 3
