@@ -15,8 +15,8 @@ _DONE = re.compile(
 )
 _NOT_DONE = re.compile(
     r"\b(could ?n[o']t|cannot|can't|unable|not (?:been )?(?:able|completed?|finish(?:ed)?|written|produced|possible)|"
-    r"in ?complete|(?:has|have|was|were) n[o']t|did(?: not|n't)|ran out|gave up|giv(?:e|ing) up|partial(?:ly)? (?:complete|done|finished|"
-    r"results?|outputs?)|timed? ?out|no output (?:was|has))\b",
+    r"in ?complete|(?:has|have|was|were) n[o']t|did(?: not|n't)|ran out|gave up|giv(?:e|ing) up|"
+    r"partial(?:ly)? (?:complete|done|finished|results?|outputs?)|timed? ?out|no output (?:was|has))\b",
     re.IGNORECASE,
 )
 _WILL = re.compile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ INK, SOFT, GRID = "#1c2427", "#5c6a70", "#d8e0e3"
 SEQUENTIAL = "cividis"  # even in lightness, made for colour-blind readers
 DPI = 130
 
-_STYLE: Mapping[str, Any] = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.spines.top": False,
@@ -49,7 +49,7 @@ _STYLE: Mapping[str, Any] = {
 @contextmanager
 def style() -> Iterator[None]:
     """Set the look of figures for as long as one is drawn or saved."""
-    with mpl.rc_context(dict(_STYLE)):
+    with mpl.rc_context(_STYLE):
         yield
 
 
@@ -71,7 +71,7 @@ class Figure:
     def _images(self) -> tuple[bytes, bytes]:
         with style():
             canvas = self.draw()
-            renderer = FigureCanvasAgg(canvas).get_renderer()
+            renderer = FigureCanvasAgg(canvas).get_renderer()  # type: ignore[no-untyped-call]
             canvas.draw_without_rendering()
             canvas.set_layout_engine("none")  # placed once; laying out for each format takes most of the time
             box = canvas.get_tightbbox(renderer).padded(0.06)

@@ -16,9 +16,7 @@ from biabench_plugin.taskspec import TaskSpec
 __all__ = ["Figure", "all_figures"]
 
 
-def all_figures(
-    runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Sequence[Reviewed] = ()
-) -> list[Figure]:
+def all_figures(runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Sequence[Reviewed] = ()) -> list[Figure]:
     """Return every figure that the runs determine, in the order of a report; parameters as for ``all_tables``."""
     figures = figures_paper.suite(tasks)
     groups = studies(runs, tasks)

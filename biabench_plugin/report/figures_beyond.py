@@ -35,7 +35,9 @@ def intervals(study: Study) -> Figure | None:
         for row, interval in enumerate(found):
             axes.plot([interval.low, interval.high], [row, row], color=colour(0), linewidth=2, solid_capstyle="butt")
             axes.scatter(interval.value, row, color=INK, s=22, zorder=3)
-            axes.text(1.02, row, f"{interval.value:.2f}", va="center", fontsize=7.5, transform=axes.get_yaxis_transform())
+            axes.text(
+                1.02, row, f"{interval.value:.2f}", va="center", fontsize=7.5, transform=axes.get_yaxis_transform()
+            )
         axes.set_yticks(range(len(labels)), labels)
         axes.invert_yaxis()
         axes.set_xlabel("mean outcome with 95 % interval")
@@ -124,7 +126,15 @@ def profiles(study: Study) -> Figure | None:
             for column in range(len(names)):
                 if not np.isnan(value := rho[row, column]):
                     text = f"{value:.2f}".replace("0.", ".") if value < 1 else "1"
-                    axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if value < 0.5 else "black")
+                    axes.text(
+                        column,
+                        row,
+                        text,
+                        ha="center",
+                        va="center",
+                        fontsize=6,
+                        color="white" if value < 0.5 else "black",
+                    )
         axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
         axes.set_yticks(range(len(labels)), labels)
         axes.tick_params(length=0)

@@ -25,8 +25,10 @@ _SAME = 0.005  # printed alike: boxed jointly
 
 
 def figures(study: Study) -> list[Figure]:
+    names = study.real_grid.configurations
     made = (
-        heat_map(study),
+        heat_map(study, study.focus_names),
+        heat_map(study, names, every=True) if len(study.focus_names) < len(names) else None,
         cost(study),
         instruction(study),
         repeats(study),
@@ -102,9 +104,9 @@ def best(means: np.ndarray) -> np.ndarray:
     return marked
 
 
-def heat_map(study: Study) -> Figure | None:
+def heat_map(study: Study, names: Sequence[str], *, every: bool = False) -> Figure | None:
     """Figure 2a: outcome by task and configuration, the best boxed, refusals marked R."""
-    grid = study.real_grid.of(study.real_grid.configurations[:_MOST_COLUMNS])
+    grid = study.grid.of(names[:_MOST_COLUMNS])
     if not len(grid.tasks) or np.isnan(grid.means).all():
         return None
     refused = {(run.configuration, run.task) for run in study.runs if run.status == "refused"}
@@ -118,26 +120,35 @@ def heat_map(study: Study) -> Figure | None:
                 if not grid.counts[column, row] and (name, task) in refused:
                     axes.text(column, row, "R", ha="center", va="center", color=INK, fontsize=8)
                 if boxed[column, row]:
-                    box = Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor="#D55E00", linewidth=1.6)
+                    box = Rectangle(
+                        (column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor="#D55E00", linewidth=1.6
+                    )
                     axes.add_patch(box)
-        axes.axhline(len(grid.tasks) - 0.5, color="white", linewidth=3)
+        for row in (*_level_ends(study, grid.tasks), len(grid.tasks)):
+            axes.axhline(row - 0.5, color="white", linewidth=3)
         return made
 
     leader = study.labels[grid.configurations[0]]
     level = stats.mean_along(grid.task_means, axis=0)
     hardest = ", ".join(study.task_label(grid.tasks[index]) for index in np.argsort(level)[:2])
-    dropped = len(study.real_grid.configurations) - len(grid.configurations)
+    dropped = len(names) - len(grid.configurations)
     more = f" {dropped} further configurations are in Table 3." if dropped else ""
     return Figure(
-        "figure2a",
-        "Figure 2a. Outcome by task",
+        name := "by_task_all" if every else "figure2a",
+        "Outcome by task, all configurations" if every else "Figure 2a. Outcome by task",
         "Mean over scored runs; an orange box marks the best configuration of a task (those printed alike share it), R "
         f"a task whose runs were refused. Tasks by difficulty, configurations by mean outcome.{more}",
-        f"Heat map of {len(grid.tasks)} tasks by {len(grid.configurations)} configurations. Highest mean: {leader} with "
-        f"{grid.means[0]:.2f}. Lowest scores on {hardest}.",
+        f"Heat map of {len(grid.tasks)} tasks by {len(grid.configurations)} configurations. Highest mean: {leader} "
+        f"with {grid.means[0]:.2f}. Lowest scores on {hardest}.",
         draw,
-        _grid_table(study, grid, grid.task_means, "figure2a-data"),
+        _grid_table(study, grid, grid.task_means, f"{name}-data"),
     )
+
+
+def _level_ends(study: Study, tasks: Sequence[str]) -> list[int]:
+    """Return the rows at which a new difficulty begins."""
+    levels = [study.specs[task].difficulty if task in study.specs else None for task in tasks]
+    return [row for row in range(1, len(levels)) if levels[row] != levels[row - 1]]
 
 
 def _heat_canvas(
@@ -167,7 +178,7 @@ def _heat_canvas(
     for side in axes.spines.values():
         side.set_visible(False)
     bar = made.colorbar(image, ax=axes, shrink=0.5, aspect=14)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return made, axes
 
 
@@ -239,7 +250,14 @@ def cost(study: Study) -> Figure | None:
             shape = {"open": "o", "closed": "s"}.get(study.first[name].weights or "", "D")
             on_front = place in front
             axes.scatter(
-                spent, mean, marker=shape, s=48, color=colour(0 if on_front else 1), edgecolor=INK, linewidth=0.5, zorder=3
+                spent,
+                mean,
+                marker=shape,
+                s=48,
+                color=colour(0 if on_front else 1),
+                edgecolor=INK,
+                linewidth=0.5,
+                zorder=3,
             )
             if len(points) <= 40:
                 axes.annotate(
@@ -297,7 +315,9 @@ def instruction(study: Study) -> Figure | None:
     index = {name: place for place, name in enumerate(grid.configurations)}
 
     def draw() -> Canvas:
-        made, axes = canvas(3.2 + 3.0 * len(pairs), 1.2 + 0.27 * len(grid.tasks), 1, len(pairs), squeeze=False, sharey=True)
+        made, axes = canvas(
+            3.2 + 3.0 * len(pairs), 1.2 + 0.27 * len(grid.tasks), 1, len(pairs), squeeze=False, sharey=True
+        )
         for place, (brief, detailed) in zip(axes[0], pairs, strict=True):
             _instruction_axes(study, grid, place, index[brief], index[detailed])
         axes[0][0].set_yticks(range(len(grid.tasks)), [study.task_label(task) for task in grid.tasks])
@@ -310,7 +330,8 @@ def instruction(study: Study) -> Figure | None:
         change = after - before
         texts.append(
             f"{study.labels[brief]}: mean {shown(float(grid.means[index[brief]]), 2)} to "
-            f"{shown(float(grid.means[index[detailed]]), 2)}, mean absolute change by task {np.nanmean(np.abs(change)):.2f}"
+            f"{shown(float(grid.means[index[detailed]]), 2)}, "
+            f"mean absolute change by task {np.nanmean(np.abs(change)):.2f}"
         )
         rows += [
             (study.labels[brief], study.task_label(task), *(_plain(value) for value in values))
@@ -345,7 +366,10 @@ def _instruction_axes(study: Study, grid: stats.Grid, axes: Axes, brief: int, de
             continue
         if abs(after - before) >= _ARROW:
             axes.annotate(
-                "", (after, row), (before, row), arrowprops={"arrowstyle": "->", "color": SOFT, "shrinkA": 3, "shrinkB": 3}
+                "",
+                (after, row),
+                (before, row),
+                arrowprops={"arrowstyle": "->", "color": SOFT, "shrinkA": 3, "shrinkB": 3},
             )
         axes.scatter(before, row, s=26, facecolor="white", edgecolor=colour(0), zorder=3)
         axes.scatter(after, row, s=26, color=colour(1), edgecolor=INK, linewidth=0.4, zorder=3)
@@ -433,8 +457,8 @@ def process(study: Study) -> Figure | None:
             own = [run for run in runs if run.configuration == name]
             r, r_above = stats.process_and_outcome(own), stats.process_and_outcome(own, stats.DIFFERS)
             axes.scatter(
-                [run.outcome for run in own],
-                [run.process for run in own],
+                _values(own, "outcome"),
+                _values(own, "process"),
                 s=16,
                 color=colour(place),
                 marker=marker(place),
@@ -442,9 +466,9 @@ def process(study: Study) -> Figure | None:
                 linewidth=0,
                 label=f"{study.labels[name]}  r = {shown(r, 2)}; {shown(r_above, 2)}",
             )
-        bins = np.linspace(0, 1, 21)
-        places["top"].hist([run.outcome for run in runs], bins=bins, color=SOFT)
-        places["right"].hist([run.process for run in runs], bins=bins, color=SOFT, orientation="horizontal")
+        bins = np.linspace(0, 1, 21).tolist()
+        places["top"].hist(_values(runs, "outcome"), bins=bins, color=SOFT)
+        places["right"].hist(_values(runs, "process"), bins=bins, color=SOFT, orientation="horizontal")
         for side in ("top", "right"):
             places[side].axis("off")
         axes.set(xlabel="outcome", ylabel="process", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
@@ -472,6 +496,10 @@ def process(study: Study) -> Figure | None:
     )
 
 
+def _values(runs: Sequence[Run], name: str) -> np.ndarray:
+    return np.array([getattr(run, name) for run in runs], float)
+
+
 # --- Figure 3b -----------------------------------------------------------------------------------------------------
 
 
@@ -494,9 +522,18 @@ def variance(study: Study) -> Figure | None:
             left = 0.0
             for place, part in enumerate(names):
                 share = 100 * parts[part]
-                axes.barh(row, share, left=left, color=colour(place), edgecolor="white", label=names[part] if not row else None)
+                axes.barh(
+                    row,
+                    share,
+                    left=left,
+                    color=colour(place),
+                    edgecolor="white",
+                    label=names[part] if not row else None,
+                )
                 if share >= 4:
-                    axes.text(left + share / 2, row, f"{share:.0f}", ha="center", va="center", color="white", fontsize=7.5)
+                    axes.text(
+                        left + share / 2, row, f"{share:.0f}", ha="center", va="center", color="white", fontsize=7.5
+                    )
                 left += share
         axes.set_yticks(range(len(bars)), [name for name, _parts in bars])
         axes.invert_yaxis()
@@ -555,7 +592,8 @@ def subtasks(study: Study) -> Figure | None:
         *(Column(name, study.labels[name], 3) for name in grid.configurations),
     )
     rows: list[tuple[Cell | Value, ...]] = [
-        (name, len(slugs), *(_plain(value) for value in values[row])) for row, (name, slugs) in enumerate(groups.items())
+        (name, len(slugs), *(_plain(value) for value in values[row]))
+        for row, (name, slugs) in enumerate(groups.items())
     ]
     return Figure(
         "figure4",

@@ -45,10 +45,10 @@ def agreement_figures(items: Sequence[Reviewed]) -> list[Figure]:
         Figure(
             "figure5",
             "Figure 5. Agreement of judges and expert",
-            "a) Accuracy, Cohen's κ and over-crediting of each judge, on items that both decided, with 95 % intervals over "
-            "runs. b) κ of the adopted judge by section and severity; n is the number of items. c) Its decisions against "
-            "the expert's. d) Process score of each run, expert against judge. e) Expert's process score against outcome. "
-            "f) Items failed most often.",
+            "a) Accuracy, Cohen's κ and over-crediting of each judge, on items that both decided, with 95 % intervals "
+            "over runs. b) κ of the adopted judge by section and severity; n is the number of items. c) Its decisions "
+            "against the expert's. d) Process score of each run, expert against judge. e) Expert's process score "
+            "against outcome. f) Items failed most often.",
             f"{adopted} agrees with the expert on {100 * whole.accuracy.value:.0f} % of {whole.items} items, κ = "
             f"{whole.kappa.value:.2f} ({whole.kappa.low:.2f} to {whole.kappa.high:.2f}); it passes "
             f"{100 * whole.over_credit.value:.0f} % of what the expert failed.",

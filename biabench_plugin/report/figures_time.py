@@ -58,10 +58,10 @@ def _time(study: Study, runs: list[Run]) -> Figure:
         "Figure 6. Wall-clock time and outcome",
         f"a) Mean outcome of the shortest, middle and longest third of the runs of each task, pooled (black) and by "
         f"configuration; ρ is the median within-task rank correlation of time and outcome. b) Minutes per run by "
-        f"outcome tier ({', '.join(_TIER_NAMES)}), with medians. c) Share of pairs, among those that differ by more than "
-        f"{stats.DIFFERS:g}, whose longest run scored best; the dashed line is chance. {study.focus_text}.",
-        f"Mean outcome by third of wall time: {', '.join(shown(value, 2) for value in thirds)}. Median minutes by outcome "
-        f"tier: {', '.join(shown(value, 1) for value in tiers)}.{last}",
+        f"outcome tier ({', '.join(_TIER_NAMES)}), with medians. c) Share of pairs, among those that differ by more "
+        f"than {stats.DIFFERS:g}, whose longest run scored best; the dashed line is chance. {study.focus_text}.",
+        f"Mean outcome by third of wall time: {', '.join(shown(value, 2) for value in thirds)}. Median minutes by "
+        f"outcome tier: {', '.join(shown(value, 1) for value in tiers)}.{last}",
         draw,
         Table("figure6-data", "", "", columns, rows),
     )

@@ -65,7 +65,9 @@ def read_reviews(path: Path) -> list[Reviewed]:
         missing = [name for name in _NEEDED if name not in header]
         judges = [name for name in header if name not in _NEEDED]
         if missing or not judges:
-            raise RunError(f"{path}: expected columns {', '.join(_NEEDED)} and one per judge; found {', '.join(header)}")
+            raise RunError(
+                f"{path}: expected columns {', '.join(_NEEDED)} and one per judge; found {', '.join(header)}"
+            )
         found = []
         for number, line in enumerate(reader, start=2):
             verdicts = {judge: line[judge] for judge in judges if line[judge]}
@@ -191,8 +193,8 @@ def _table_e2(items: Sequence[Reviewed]) -> Table:
     return Table(
         "tableE2",
         "Table E2. Agreement of judges with a human expert",
-        f"{len({item.run for item in items})} runs, {len(items)} items, of which the expert skipped {skipped}. n counts "
-        "items that both decided; intervals resample whole runs.",
+        f"{len({item.run for item in items})} runs, {len(items)} items, of which the expert skipped {skipped}. "
+        "n counts items that both decided; intervals resample whole runs.",
         (*columns, Column("abstention", "Abstention", 2)),
         rows,
         (_run_level(items, adopted),),

@@ -279,8 +279,10 @@ def _read_junit(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
     """Take runs from records where these still lie where the file says, else from the item's properties."""
     for row, case in zip(from_junit(path), properties(path), strict=True):
         run = _from_row(row)
-        yield run if row.record is not None else replace(
-            run, **_from_properties(case), run_id=f"r{row.repeat}@{path}", source="junit"
+        yield (
+            run
+            if row.record is not None
+            else replace(run, **_from_properties(case), run_id=f"r{row.repeat}@{path}", source="junit")
         )
 
 
@@ -417,7 +419,9 @@ def _read_csv(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
         if not published and "dataset" not in header:
             missing.append("dataset")
         if missing:
-            raise RunError(f"{path}: is no run CSV: columns {', '.join(missing)} are missing; found {', '.join(header)}")
+            raise RunError(
+                f"{path}: is no run CSV: columns {', '.join(missing)} are missing; found {', '.join(header)}"
+            )
         about = _entries_beside(path) if published else {}
         for number, line in enumerate(reader, start=2):
             values = {names[column]: value or "" for column, value in line.items() if column in names}

@@ -61,8 +61,7 @@ class Grid:
 
     def common_tasks(self) -> NDArray[np.bool_]:
         """Return which tasks every configuration has a scored run of."""
-        result: NDArray[np.bool_] = (self.counts > 0).all(axis=0)
-        return result
+        return np.asarray((self.counts > 0).all(axis=0))
 
     def of_tasks(self, keep: NDArray[np.bool_]) -> Grid:
         tasks = tuple(task for task, kept in zip(self.tasks, keep, strict=True) if kept)
@@ -81,8 +80,8 @@ def grid(runs: Sequence[Run], value: Callable[[Run], float | None] = lambda run:
     for run in runs:
         configurations.setdefault(run.configuration)
         tasks.setdefault(run.task)
-        if run.scored and (found := value(run)) is not None:
-            cells.setdefault((run.configuration, run.task), []).append(found)
+        if run.scored and (one := value(run)) is not None:
+            cells.setdefault((run.configuration, run.task), []).append(one)
     names, slugs = tuple(configurations), tuple(tasks)
     most = max((len(found) for found in cells.values()), default=0)
     values = np.full((len(names), len(slugs), most), np.nan)
@@ -241,12 +240,12 @@ def moving(scores: Grid, by: float = MOVED) -> tuple[int, int]:
 
 
 def repeats_to_separate(scores: Grid, first: int, second: int, power: float = 0.8) -> tuple[int | None, int | None]:
-    """Return how many repeats per task, and how many tasks, a two-sided 5 % test needs to tell two configurations apart.
+    """Return how many repeats per task, and how many tasks, a two-sided 5 % test needs to tell two apart.
 
     Repeats: the tasks are held fixed and only run-to-run variance is averaged down,
     r = z² Σ(s₁² + s₂²) / (T² d²). Tasks: the tasks are a sample and the repeats stay as they are,
-    T = z² var(d_t) / d². Here z = z(0.975) + z(power), d the mean difference and d_t its value per task. ``None`` where it cannot be
-    estimated or the means are equal.
+    T = z² var(d_t) / d². Here z = z(0.975) + z(power), d the mean difference and d_t its value per task. ``None``
+    where it cannot be estimated or the means are equal.
     """
     z = float(scipy_stats.norm.ppf(0.975) + scipy_stats.norm.ppf(power))
     both = (scores.counts[first] > 0) & (scores.counts[second] > 0)

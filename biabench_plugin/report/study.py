@@ -15,7 +15,7 @@ from biabench_plugin.taskspec import Difficulty, Subtask, TaskSpec
 ENOUGH = 3  # scored runs per task; fewer are marked †
 FEWEST_AGENTS = 3  # agents that share a model, for a comparison of agents
 
-# Steps from raw images to the scored result; a subtask stands on the ones of an earlier step. Visualization scores nothing.
+# Steps from raw images to the scored result; a subtask stands on those of an earlier step. Visualization is not scored.
 _STEPS: Mapping[Subtask, int] = {
     Subtask.DENOISING: 0,
     Subtask.STITCHING: 0,
@@ -59,9 +59,7 @@ class Study:
         )
         columns = [raw.tasks.index(task) for task in self.tasks]
         names = tuple(raw.configurations[index] for index in order)
-        return stats.Grid(
-            names, tuple(self.tasks), raw.values[order][:, columns], raw.counts[np.ix_(order, columns)]
-        )
+        return stats.Grid(names, tuple(self.tasks), raw.values[order][:, columns], raw.counts[np.ix_(order, columns)])
 
     @cached_property
     def real_grid(self) -> stats.Grid:
@@ -182,7 +180,9 @@ def strata(tasks: Mapping[str, TaskSpec]) -> dict[str, dict[str, list[str]]]:
             )
         },
         "difficulty": {level.value: [t.slug for t in specs if t.difficulty is level] for level in Difficulty},
-        "modality": {name.replace("_", " "): [t.slug for t in specs if t.modality.value == name] for name in modalities},
+        "modality": {
+            name.replace("_", " "): [t.slug for t in specs if t.modality.value == name] for name in modalities
+        },
         "input size": {name: [t.slug for t in specs if input_size(t) == name] for name in sizes},
         "chained subtasks": {str(n): [t.slug for t in specs if len(t.subtasks) == n] for n in chained},
         "artifact-chain depth": depth,

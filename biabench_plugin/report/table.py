@@ -108,7 +108,7 @@ def shown(value: Value, digits: int | None = None) -> str:
     """Format a value for a person; a number is rounded half to even in decimal, as printed tables do."""
     if value is None or _absent(value):
         return DASH
-    if isinstance(value, bool) or isinstance(value, str) or digits is None:
+    if isinstance(value, bool | str) or digits is None:
         return str(value)
     return f"{value:.{digits}f}"
 

@@ -15,9 +15,7 @@ from biabench_plugin.taskspec import TaskSpec
 __all__ = ["DASH", "Cell", "Column", "Table", "Value", "all_tables", "shown"]
 
 
-def all_tables(
-    runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Sequence[Reviewed] = ()
-) -> list[Table]:
+def all_tables(runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Sequence[Reviewed] = ()) -> list[Table]:
     """Return every table that the runs determine, in the order of a report.
 
     Parameters

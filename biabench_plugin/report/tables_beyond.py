@@ -1,9 +1,9 @@
-"""Tables that the paper does not have: intervals, comparisons, reliability, variance, cost, strict scores, agreement."""
+"""Tables that the paper does not have: intervals, differences, reliability, variance, cost, strict, agreement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -68,8 +68,8 @@ def intervals(study: Study) -> Table:
     return Table(
         "intervals",
         "How sure the ranking is",
-        f"Hierarchical bootstrap, {stats.RESAMPLES:,} resamples: tasks are drawn with replacement, then runs within each "
-        "drawn task; the same tasks for all configurations.",
+        f"Hierarchical bootstrap, {stats.RESAMPLES:,} resamples: tasks are drawn with replacement, then runs within "
+        "each drawn task; the same tasks for all configurations.",
         (
             NAME,
             Column("tasks", "Tasks"),
@@ -106,7 +106,7 @@ def pairs(study: Study) -> list[tuple[int, int]]:
     usable = [index for index, mean in enumerate(study.real_grid.means) if not np.isnan(mean)]
     if len(usable) <= _MOST_PAIRED:
         return list(combinations(usable, 2))
-    neighbours = zip(usable[:-1], usable[1:], strict=True)
+    neighbours = pairwise(usable)
     return sorted({*neighbours, *((usable[0], other) for other in usable[1:])})
 
 
@@ -135,8 +135,8 @@ def differences(study: Study) -> Table:
             )
         )
     notes = [
-        "Repeats: per task, for 80 % power at 5 % with these tasks held fixed. Tasks: as many such tasks would be needed "
-        "for the same with the repeats as they are. Intervals are not adjusted for the number of comparisons."
+        "Repeats: per task, for 80 % power at 5 % with these tasks held fixed. Tasks: as many such tasks would be "
+        "needed for the same with the repeats as they are. Intervals are not adjusted for the number of comparisons."
     ]
     if len(study.real_grid.configurations) > _MOST_PAIRED:
         notes.append(f"With more than {_MOST_PAIRED} configurations: neighbours in rank, and every one with the best.")
@@ -166,8 +166,7 @@ def differences(study: Study) -> Table:
 def common_tasks(study: Study) -> Table:
     """Results over the tasks that every configuration has, where these differ from its own."""
     grid = study.real_grid
-    has_any = (grid.counts > 0).any(axis=1)
-    grid = grid.of([name for name, there in zip(grid.configurations, has_any, strict=True) if there])
+    grid = grid.of([name for name, mean in zip(grid.configurations, grid.means, strict=True) if not np.isnan(mean)])
     keep = grid.common_tasks()
     missing = [study.task_label(task) for task, kept in zip(grid.tasks, keep, strict=True) if not kept]
     common = grid.of_tasks(keep)
@@ -276,8 +275,8 @@ def strict(study: Study) -> Table:
     return Table(
         "strict",
         "Strict score beside outcome",
-        "Both over the tasks where truth decides the strict score, in which known shortcuts fail. A large gap says that "
-        "the outcome was won by what its definition leaves open.",
+        "Both over the tasks where truth decides the strict score, in which known shortcuts fail. A large gap says "
+        "that the outcome was won by what its definition leaves open.",
         (
             NAME,
             Column("tasks", "Tasks"),
@@ -334,7 +333,9 @@ def variance(study: Study) -> Table:
 def process(study: Study) -> Table:
     """Pearson's r of process and outcome, per configuration and over all (figure 2e)."""
     rows: list[tuple[Cell | Value, ...]] = []
-    groups = [(study.labels[name], [run for run in study.focus if run.configuration == name]) for name in study.focus_names]
+    groups = [
+        (study.labels[name], [run for run in study.focus if run.configuration == name]) for name in study.focus_names
+    ]
     for label, runs in [*groups, ("all", study.focus)]:
         judged = [run for run in runs if run.scored and run.process is not None]
         if len(judged) < 3:

@@ -148,7 +148,7 @@ def thousands(values: Sequence[float | None]) -> float | None:
 
 
 def _budgets(runs: Sequence[Run]) -> str | None:
-    """Name the budgets of a configuration; for imported entries only the limits at which runs were stopped are known."""
+    """Name the budgets of a configuration; of imported entries only the limits that stopped a run are known."""
     found = sorted({run.budget_minutes for run in runs if run.budget_minutes is not None})
     return ", ".join(f"{budget:g}" for budget in found) or None
 
