@@ -144,7 +144,7 @@ def test_leaderboard_aggregates(study: Study) -> None:
     assert order == list(want)  # ranked as published
 
 
-# --- Table 2: the columns that the rows determine ---------------------------------------------------------------------
+# --- Table 2: the columns that the rows determine ---
 
 TABLE_2 = """
 Claude Code|GPT-5.6 Sol|brief|100|0|0.75|0.44|0.33
@@ -450,7 +450,7 @@ def test_median_cost_and_its_outlier(study: Study) -> None:
     assert f"{(sum(costs) - dearest.cost_usd) / (len(costs) - 1):.2f}" == "3.40"
 
 
-# --- beyond the paper, pinned by recomputation -----------------------------------------------------------------------------
+# --- beyond the paper, pinned by recomputation ---
 
 
 def test_common_tasks(six: Study) -> None:
