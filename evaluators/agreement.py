@@ -34,10 +34,12 @@ def directed_agreement(
     submission: Path,
     reference: Path,
     input_dir: Path | None = None,
+    scratch: Path | None = None,
 ) -> float:
     """Score a submission with another one in the place of truth, in this process.
 
-    Use :func:`evaluators.bounded.agreement_bounded` for files that you do not trust.
+    Use :func:`evaluators.bounded.agreement_bounded` for files that you do not trust. The reference is written below
+    ``scratch``, by default the system's folder for temporary files, and removed.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def directed_agreement(
     module = evaluator(outcome.kind)
     if not hasattr(module, "as_reference"):
         raise TruthError(f"outcome kind {outcome.kind} cannot take a submission as reference")
-    folder = Path(tempfile.mkdtemp(prefix="biabench-agreement-"))
+    folder = Path(tempfile.mkdtemp(prefix="biabench-agreement-", dir=scratch))
     try:
         given = Truth(folder, input_dir, required=False)
         try:

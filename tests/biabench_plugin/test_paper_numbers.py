@@ -53,7 +53,7 @@ def by_agent(scores: stats.Grid, study: Study, values: Sequence[float] | np.ndar
     return [round(float(values[scores.configurations.index(name)]), 4) for name in order]
 
 
-# --- Table 1 -------------------------------------------------------------------------------------------------------
+# --- Table 1 ---
 
 TABLE_1 = """
 Claude Code|GPT-5.6 Sol|0.65|0.27|0.79|45/0/0/3|11.4|994|10.7|4.75*
@@ -184,7 +184,7 @@ def test_39_runs_were_stopped_at_the_limit_11_of_them_without_output(study: Stud
     assert sum(run.status == "no_deliverable" for run in stopped) == 11
 
 
-# --- Table 3, Figure 2a ------------------------------------------------------------------------------------------------
+# --- Table 3, Figure 2a ---
 
 FIGURE_2A = """
 NF-kB translocation quant.|0.95|0.96|0.63|0.86|0.77|0.96
@@ -245,7 +245,7 @@ def test_fewer_than_three_scored_runs_are_marked(study: Study) -> None:
     assert marked == [("IF cell counting", "paper-deepseek-harness-claude-opus-5-brief")]
 
 
-# --- Table 4 -----------------------------------------------------------------------------------------------------------
+# --- Table 4 ---
 
 TABLE_4 = """
 NF-kB translocation quant.|12|10|17|7|27|10
@@ -276,7 +276,7 @@ def test_table_4(study: Study) -> None:
         assert [rows[(task,)][configurations[agent]] for agent in SIX] == values, task
 
 
-# --- section 5 ---------------------------------------------------------------------------------------------------------
+# --- section 5 ---
 
 
 def test_two_in_five_pairs_move_by_more_than_a_fifth(six: Study) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import openpyxl
 import pytest
 import tifffile
@@ -16,11 +14,20 @@ from biabench_plugin.datasets import build_demo
 from biabench_plugin.taskspec import TaskSpec, load_tasks
 from evaluators import evaluate, replay
 from evaluators.agreement import directed_agreement, measure
-from evaluators.model import TruthError
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = load_tasks(ROOT / "tasks")
-SLOW = {"brain_vessels"}  # skeletons of volumes; all others take a second or two
+# large data, or the kind of another task; the others take about a second each
+SLOW = {
+    "brain_vessels",
+    "hela_segmentation",
+    "nfkb_translocation",
+    "nuclear_pore",
+    "oncogenic_puncta",
+    "tile_stitching",
+    "wound_healing",
+    "zebrafish_cells",
+}
 SEED = 0
 
 
@@ -30,7 +37,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def get(slug: str) -> Path:
         if slug not in built:
-            built[slug] = build_demo(TASKS[slug], SEED)
+            built[slug] = tmp_path_factory.mktemp(slug)
+            build_demo(TASKS[slug], built[slug], SEED)
         return built[slug]
 
     return get
