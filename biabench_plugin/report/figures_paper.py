@@ -19,6 +19,7 @@ from biabench_plugin.taskspec import Subtask, TaskSpec
 
 _MOST_COLUMNS = 30  # configurations in a heat map; the best ones are shown
 _MOST_LINES = 16  # configurations named in a legend or on an axis
+_MOST_PANELS = 6  # pairs of instruction levels, one panel each
 _ARROW = 0.05  # change of a task's mean that is drawn as an arrow
 _SOUND, _WRONG = 0.5, 0.3
 _SAME = 0.005  # printed alike: boxed jointly
@@ -308,7 +309,7 @@ def instruction_pairs(study: Study) -> list[tuple[str, str]]:
 
 def instruction(study: Study) -> Figure | None:
     """Figure 2c: what a detailed instruction changes, task by task."""
-    pairs = instruction_pairs(study)
+    pairs = instruction_pairs(study)[:_MOST_PANELS]
     if not pairs:
         return None
     grid = study.real_grid

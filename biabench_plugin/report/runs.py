@@ -248,10 +248,14 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
     """
     if folder is None or not (folder / "judgements").is_dir() or (store := _module("store")) is None:
         return None, {}
-    view = store.latest(folder)
+    try:
+        view = store.latest(folder)
+        judgements = store.judgements(folder)
+    except ValueError as error:  # its message names the file
+        raise RunError(str(error)) from error
     if view is None or view.score is None:
         return view, {}
-    judgement = [found for found in store.judgements(folder) if found.judge == view.judge][-1]
+    judgement = [found for found in judgements if found.judge == view.judge][-1]
     rubric = _module("rubric").load_rubric()
     counts: dict[str, tuple[int, int]] = {}
     for decision in judgement.decisions:

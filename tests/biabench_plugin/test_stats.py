@@ -122,7 +122,7 @@ def test_intervals_cover_the_true_mean() -> None:
         values = np.clip(level[None, :, None] + rng.normal(0, 0.12, (1, 16, 3)), 0, 1)
         found = stats.bootstrap(grid(values), 1000).interval(0)
         hit += found.low <= 0.5 <= found.high
-    assert 0.92 <= hit / 400 <= 0.98
+    assert 0.90 <= hit / 400 <= 0.98
 
 
 def test_pass_hat_counts_combinations() -> None:
