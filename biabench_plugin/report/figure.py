@@ -11,8 +11,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import NullFormatter
 
 from biabench_plugin.report.table import Table
 
@@ -43,6 +45,7 @@ _STYLE: Any = {
     "svg.hashsalt": "biabench",
     "figure.facecolor": "white",
     "path.simplify": True,
+    "text.parse_math": False,  # names may hold dollar signs
 }
 
 
@@ -111,6 +114,12 @@ def rules(axes: Axes, axis: str = "y") -> None:
     """Draw soft grid lines behind the data."""
     axes.grid(visible=True, axis=axis, color=GRID, linewidth=0.6)  # type: ignore[arg-type]
     axes.set_axisbelow(True)
+
+
+def plain_log(axis: Axis) -> None:
+    """Write the ticks of a logarithmic axis as plain numbers."""
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend(axes: Axes, **options: Any) -> None:

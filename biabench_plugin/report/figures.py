@@ -10,7 +10,7 @@ from biabench_plugin.report.figure import Figure
 from biabench_plugin.report.figures_review import agreement_figures
 from biabench_plugin.report.reviews import Reviewed
 from biabench_plugin.report.runs import Run
-from biabench_plugin.report.study import studies
+from biabench_plugin.report.study import DEMO, studies
 from biabench_plugin.taskspec import TaskSpec
 
 __all__ = ["Figure", "all_figures"]
@@ -22,11 +22,15 @@ def all_figures(runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Se
     groups = studies(runs, tasks)
     for study in groups:
         found = [*figures_paper.figures(study), *figures_time.figures(study), *figures_beyond.figures(study)]
-        if len(groups) > 1:
-            suffix = "".join(letter if letter.isalnum() else "-" for letter in study.dataset)
-            found = [
-                replace(figure, id=f"{figure.id}-{suffix}", title=f"{figure.title} ({study.dataset})")
-                for figure in found
-            ]
-        figures += found
+        named = study.id_suffix if len(groups) > 1 else ""
+        demo = f"{DEMO} " if study.runs[0].demo else ""
+        figures += [
+            replace(
+                figure,
+                id=figure.id + named,
+                title=figure.title + study.title_suffix,
+                caption=demo + figure.caption,
+            )
+            for figure in found
+        ]
     return [*figures, *agreement_figures(reviewed)]

@@ -11,7 +11,19 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
 from biabench_plugin.report import stats
-from biabench_plugin.report.figure import GRID, INK, SEQUENTIAL, SOFT, Figure, canvas, colour, legend, marker, rules
+from biabench_plugin.report.figure import (
+    GRID,
+    INK,
+    SEQUENTIAL,
+    SOFT,
+    Figure,
+    canvas,
+    colour,
+    legend,
+    marker,
+    plain_log,
+    rules,
+)
 from biabench_plugin.report.runs import Run
 from biabench_plugin.report.study import Study, input_size, strata
 from biabench_plugin.report.table import Cell, Column, Table, Value, shown
@@ -266,6 +278,7 @@ def cost(study: Study) -> Figure | None:
                 )
         axes.plot([points[k][1] for k in front], [points[k][2] for k in front], "--", color=colour(0), linewidth=1)
         axes.set_xscale("log")
+        plain_log(axes.xaxis)
         axes.set_xlabel("mean cost per run (US dollars, log scale)")
         axes.set_ylabel("mean outcome")
         rules(axes, "both")
@@ -489,7 +502,8 @@ def process(study: Study) -> Figure | None:
         "figure2e",
         "Figure 2e. Process against outcome",
         f"{len(runs)} scored runs, {study.focus_text}. r: Pearson's correlation over all runs; over those with outcome "
-        f"above {stats.DIFFERS:g}. Shaded: sound process (≥ {_SOUND:g}), low outcome (≤ {_WRONG:g}). Dashed: y = x.",
+        f"above {stats.DIFFERS:g}. Shaded: sound process (≥ {_SOUND:g}), low outcome (≤ {_WRONG:g}). Dashed: y = x. "
+        f"{study.judges}",
         f"Scatter plot of process against outcome for {len(runs)} runs. r = {shown(whole, 2)} over all, "
         f"{shown(above, 2)} for outcome above {stats.DIFFERS:g}. {sound} runs have a sound process and a low outcome.",
         draw,

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from biabench_plugin.report import stats
-from biabench_plugin.report.figure import INK, SOFT, Figure, canvas, colour, marker, rules
+from biabench_plugin.report.figure import INK, SOFT, Figure, canvas, colour, marker, plain_log, rules
 from biabench_plugin.report.runs import Run
 from biabench_plugin.report.study import Study
 from biabench_plugin.report.table import Cell, Column, Table, Value, shown
@@ -104,6 +104,7 @@ def _draw_tiers(study: Study, runs: list[Run], axes: Axes) -> None:
             axes.scatter(x + spread, minutes, s=5, color=shade, alpha=0.4, linewidth=0)
             axes.plot([x - 0.11, x + 0.11], [np.median(minutes)] * 2, color=shade, linewidth=2)
     axes.set_yscale("log")
+    plain_log(axes.yaxis)
     axes.set_ylabel("minutes per run")
     axes.set_xticks(range(len(groups) + 1), [*names, "all"], rotation=40, ha="right")
     axes.set_title("b  by outcome: low, middle, high")

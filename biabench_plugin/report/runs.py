@@ -210,7 +210,7 @@ def _from_row(row: Row) -> Run:
         process=getattr(view, "score", None),
         process_published=getattr(view, "published", None),
         auditability=getattr(view, "auditability", None),
-        judge=getattr(view, "judge", None),
+        judge=None if view is None else f"{view.judge}, protocol {view.protocol_version}",
         sections=sections,
         timed_out=record.timed_out,
         wall_minutes=record.wall_seconds / 60,

@@ -9,10 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from biabench_plugin.report import stats
-from biabench_plugin.report.runs import Run
+from biabench_plugin.report.runs import PUBLISHED, Run
 from biabench_plugin.taskspec import Difficulty, Subtask, TaskSpec
 
 ENOUGH = 3  # scored runs per task; fewer are marked †
+AS_PUBLISHED = "as its entry states (the paper measured 87 %, κ = 0.67, for Claude Sonnet 5)"
+DEMO = "Demo data check an installation and an agent; these are no benchmark results."
 FEWEST_AGENTS = 3  # agents that share a model, for a comparison of agents
 
 # Steps from raw images to the scored result; a subtask stands on those of an earlier step. Visualization is not scored.
@@ -109,6 +111,28 @@ class Study:
 
     def task_label(self, slug: str) -> str:
         return self.specs[slug].label if slug in self.specs else slug
+
+    @cached_property
+    def title_suffix(self) -> str:
+        """What titles add, so that nobody takes other data for the benchmark's."""
+        return "" if self.dataset == PUBLISHED else f" ({self.dataset})"
+
+    @cached_property
+    def id_suffix(self) -> str:
+        """The dataset as a part of file names."""
+        return "-" + "".join(letter if letter.isalnum() else "-" for letter in self.dataset)
+
+    @cached_property
+    def judges(self) -> str:
+        """Say who judged the process scores, and how well that judge is known to agree with experts."""
+        judged = [run for run in self.runs if run.judge and run.process is not None]
+        names = sorted({(str(run.judge), run.source == "record") for run in judged})
+        if not names:
+            return "No process score was judged."
+        return " ".join(
+            f"Process judged by {name}; agreement with experts {'not measured' if ours else AS_PUBLISHED}."
+            for name, ours in names
+        )
 
     @cached_property
     def focus(self) -> list[Run]:

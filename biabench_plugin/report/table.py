@@ -71,13 +71,13 @@ class Table:
 
     def to_markdown(self) -> str:
         """Return title, caption, a pipe table and the notes."""
-        lines = [f"### {self.title}", "", self.caption, ""] if self.title else []
+        lines = [f"### {_plain_markdown(self.title)}", "", _plain_markdown(self.caption), ""] if self.title else []
         lines.append("| " + " | ".join(_cell_markdown(column.title) for column in self.columns) + " |")
         lines.append("|" + "|".join("---:" if column.align == "right" else "---" for column in self.columns) + "|")
         for row in self.rows:
             texts = (self.text(column, cell) for column, cell in zip(self.columns, row, strict=True))
             lines.append("| " + " | ".join(_cell_markdown(text) for text in texts) + " |")
-        lines += ["", *(f"- {note}" for note in self.notes)] if self.notes else []
+        lines += ["", *(f"- {_plain_markdown(note)}" for note in self.notes)] if self.notes else []
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
@@ -126,4 +126,10 @@ def _title(text: str) -> str:
 
 
 def _cell_markdown(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Keep a cell in its row."""
+    return _plain_markdown(text).replace("|", "\\|")
+
+
+def _plain_markdown(text: str) -> str:
+    """Make text of what Markdown would pass on as HTML."""
+    return text.replace("<", "&lt;").replace("\n", " ")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from biabench_plugin.report import tables_beyond, tables_paper, tables_strata
 from biabench_plugin.report.reviews import Reviewed, agreement_tables
 from biabench_plugin.report.runs import Run
-from biabench_plugin.report.study import Study, studies
+from biabench_plugin.report.study import DEMO, Study, studies
 from biabench_plugin.report.table import DASH, Cell, Column, Table, Value, shown
 from biabench_plugin.taskspec import TaskSpec
 
@@ -35,7 +35,13 @@ def all_tables(runs: Sequence[Run], tasks: Mapping[str, TaskSpec], reviewed: Seq
 def _tables(study: Study, *, named: bool) -> list[Table]:
     tables = [*tables_paper.tables(study), *tables_beyond.tables(study), *tables_strata.tables(study)]
     tables = [table for table in tables if table.rows]
-    if not named:
-        return tables
-    suffix = "".join(letter if letter.isalnum() else "-" for letter in study.dataset)
-    return [replace(table, id=f"{table.id}-{suffix}", title=f"{table.title} ({study.dataset})") for table in tables]
+    demo = (DEMO,) if study.runs[0].demo else ()
+    return [
+        replace(
+            table,
+            id=table.id + (study.id_suffix if named else ""),
+            title=table.title + study.title_suffix,
+            notes=(*demo, *table.notes),
+        )
+        for table in tables
+    ]

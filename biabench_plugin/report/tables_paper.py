@@ -53,13 +53,12 @@ def profile(study: Study) -> Table:
         _profile_row(study, index, runs, budgets[name], differ=differ)
         for index, (name, runs) in enumerate(study.by_configuration.items())
     ]
-    judges = sorted({run.judge for run in study.runs if run.judge and run.process is not None})
     notes = [
         DAGGER,
         "* measured from the provider's billing; other costs are token counts at list price, or as the harness states.",
         "± is the sample standard deviation over tasks; the leaderboard file holds the population one beside it.",
         "Low and high bound the 95 % interval of the mean (hierarchical bootstrap over tasks and runs).",
-        f"Process scores were judged by {', '.join(judges)}." if judges else "No process score was judged.",
+        study.judges,
         "R runs and infrastructure faults leave every mean; what was not measured is a dash, never 0.",
     ]
     if differ:
@@ -184,6 +183,7 @@ def capabilities(study: Study) -> Table:
             "A claim is told from the recorded closing message; runs without one leave the count. The second column "
             "applies the paper's word list to the same messages.",
             "A dash: not measured, or no delivered run below 0.1.",
+            study.judges,
         ),
     )
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from biabench_plugin import checkout
 from biabench_plugin.cli import app
 from biabench_plugin.endstate import EndState
 from biabench_plugin.records import DatasetIdentity, TrialRecord, junit_properties, write_record
+from biabench_plugin.report import runs as runs_module
 from biabench_plugin.report import stats
 from biabench_plugin.report.claims import claim
 from biabench_plugin.report.runs import PAPER, RunError, load_runs, paper_runs, with_paper, write_runs
@@ -168,10 +171,45 @@ def test_compare_paper_puts_a_configuration_among_them(tmp_path: Path, add: Add,
 
 def test_only_the_published_view_stands_beside_the_paper(tasks: dict[str, TaskSpec]) -> None:
     run = paper_runs(tasks)[0]
-    from dataclasses import replace
-
     mine = replace(run, configuration="mine", process=0.9, process_published=0.7, source="record")
     assert with_paper([mine], tasks)[0].process == 0.7
+
+
+class _Judged:
+    """Stands for the modules of the process score: one judgement of three items."""
+
+    view = SimpleNamespace(score=0.8, published=0.7, auditability=0.1, judge="m", protocol_version="2")
+    judgement = SimpleNamespace(
+        judge="m",
+        decisions=[SimpleNamespace(item=n, verdict=v) for n, v in enumerate(("pass", "fail", "unknown", "pass"))],
+    )
+
+    @classmethod
+    def module(cls, name: str) -> Any:
+        if name == "rubric":
+            sections = ("tracking", "tracking", "tracking", "tool-use")
+            return SimpleNamespace(load_rubric=lambda: [SimpleNamespace(section=name) for name in sections])
+        return SimpleNamespace(latest=lambda _folder: cls.view, judgements=lambda _folder: [cls.judgement])
+
+
+def test_judgements_of_an_attempt_are_read(
+    tmp_path: Path, add: Add, tasks: dict[str, TaskSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = add(0.4)
+    assert load_runs([tmp_path / "campaign"], tasks)[0].process is None
+    folder = tmp_path / "campaign" / record.run_folder
+    (folder / "judgements").mkdir()
+    (folder / "tags.json").write_text('{"schema_version": 1, "tags": [{"tag": "wrong method", "by": "rule"}]}')
+    monkeypatch.setattr(runs_module, "_module", _Judged.module)
+    (run,) = load_runs([tmp_path / "campaign"], tasks)
+    assert (run.process, run.process_published, run.judge) == (0.8, 0.7, "m, protocol 2")
+    assert run.sections == {"tracking": (1, 2), "tool-use": (1, 1)}
+    assert run.tags == ("wrong method",)
+    monkeypatch.setattr(_Judged, "view", None)
+    assert load_runs([tmp_path / "campaign"], tasks)[0].judge is None
+    (folder / "tags.json").write_text("[]")
+    with pytest.raises(RunError, match=r"tags\.json"):
+        load_runs([tmp_path / "campaign"], tasks)
 
 
 def test_bad_files_are_named(tmp_path: Path, tasks: dict[str, TaskSpec]) -> None:

@@ -79,7 +79,7 @@ def test_forms_of_a_table() -> None:
     assert rows == [["name", "value", "value_mark", "n"], ["a|b", "0.125", "†", "3"], ["<b>&", "", "", ""]]
     markdown = table.to_markdown()
     assert "| a\\|b | 0.12† | 3 |" in markdown
-    assert "| <b>& | – | R |" in markdown
+    assert "| &lt;b>& | – | R |" in markdown
     assert "- A note." in markdown
     page = table.to_html()
     assert '<td class="number" data-sort="0.125">0.12†</td>' in page
@@ -115,6 +115,31 @@ def test_datasets_are_never_pooled(campaign: Make, paper: list[Run], tasks: dict
     assert {"table1-demo", "table1-full"} <= set(found)
     assert [len(found[f"table1-{name}"].rows) for name in ("demo", "full")] == [1, 2]
     assert "(demo)" in found["table1-demo"].title
+
+
+def test_demo_data_are_marked_everywhere(campaign: Make, paper: list[Run], tasks: dict[str, TaskSpec]) -> None:
+    own = [table for table in all_tables(campaign(), tasks) if table.section != "suite"]
+    assert all(table.title.endswith("(demo)") and "no benchmark results" in table.notes[0] for table in own)
+    figures = [figure for figure in all_figures(campaign(), tasks) if figure.id != "figure1c"]
+    assert all(figure.title.endswith("(demo)") and "no benchmark" in figure.caption for figure in figures)
+    assert not any("benchmark results" in note for table in all_tables(paper, tasks) for note in table.notes)
+
+
+def test_the_judge_stands_beside_its_scores(campaign: Make, paper: list[Run], tasks: dict[str, TaskSpec]) -> None:
+    judged = by_id(all_tables(campaign(process=0.5, judge="m, protocol 1"), tasks))
+    for name in ("table1", "table2"):
+        assert any("m, protocol 1; agreement with experts not measured" in note for note in judged[name].notes)
+        assert any("claude-sonnet-5" in note and "0.67" in note for note in by_id(all_tables(paper, tasks))[name].notes)
+
+
+def test_hostile_names_stay_text(campaign: Make, tasks: dict[str, TaskSpec]) -> None:
+    bad = r"$\frac{$ <script>alert(1)</script> \x"
+    runs = [replace(run, agent=bad, model=bad, cost_usd=1.0) for run in campaign(("a[m]", "b[m]", "c[m]"))]
+    for table in all_tables(runs, tasks):
+        assert "<script" not in table.to_html()
+        assert "<script" not in table.to_markdown()
+    for figure in all_figures(runs, tasks):
+        assert b"<script" not in figure.svg
 
 
 def test_fewer_than_three_repeats_are_marked(campaign: Make, tasks: dict[str, TaskSpec]) -> None:
