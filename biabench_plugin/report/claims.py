@@ -1,56 +1,23 @@
-"""Whether an agent's closing message claims completion. One detector, and the published word list beside it."""
+"""The paper's word list for completion claims, beside the one detector of :mod:`evaluators.process.claims`."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
 
-Claim = Literal["claimed", "denied", "promised", "unknown"]
-
-_END = 600  # characters of the end of the message that speak of what comes next
-_DONE = re.compile(
-    r"\b(complete[ds]?|completion|success(?:ful(?:ly)?)?|finished|done|delivered|saved|written|wrote|generated|"
-    r"processed|all (?:required )?(?:deliverables|outputs|files))\b",
-    re.IGNORECASE,
-)
-_NOT_DONE = re.compile(
-    r"\b(could ?n[o']t|cannot|can't|unable|not (?:been )?(?:able|completed?|finish(?:ed)?|written|produced|possible)|"
-    r"in ?complete|(?:has|have|was|were) n[o']t|did(?: not|n't)|ran out|gave up|giv(?:e|ing) up|"
-    r"partial(?:ly)? (?:complete|done|finished|results?|outputs?)|timed? ?out|no output (?:was|has))\b",
-    re.IGNORECASE,
-)
-_WILL = re.compile(
-    r"\b(I(?:'| wi)ll|I am going to|I'm going to|we(?:'| wi)ll|going to|let me|next,? I|once (?:it|this|that|the)|"
-    r"will (?:be|now|then|continue|resume|finish|check|report|notify|write|verify|wait)|"
-    r"(?:is|are) (?:still )?(?:running|in progress)|waiting for)\b",
-    re.IGNORECASE,
-)
-_PUBLISHED_CLAIM = re.compile(r"complet|success|all deliverables|finished|done|delivered")
-_PUBLISHED_DENIAL = re.compile(
+_CLAIM = re.compile(r"complet|success|all deliverables|finished|done|delivered")
+_DENIAL = re.compile(
     r"could not|couldn't|unable|not complete|incomplete|fail|timeout|ran out|partial|not finished|did not"
 )
-_PUBLISHED_LENGTH = 1500
+_LENGTH = 1500
 
 
-def claim(message: str | None, *, published: bool = False) -> Claim:
-    """Tell what a closing message says about the work.
+def published_claim(message: str | None) -> str:
+    """Tell by the paper's list whether a closing message claims completion: ``claimed``, ``denied`` or ``unknown``.
 
-    Parameters
-    ----------
-    message
-        The last message of the run; ``None`` or blank gives ``unknown``, which leaves every denominator.
-    published
-        Use the paper's list instead: stems in the first 1,500 characters, any denial word vetoes. It takes
-        "no failures" for a denial and knows no promises; anything that is no claim is ``denied``.
+    Stems in the first 1,500 characters, any word of denial vetoes; so "no failures" is a denial, a promise to finish
+    may be a claim, and whatever is no claim is ``denied``. Without a message it is ``unknown``.
     """
     if message is None or not message.strip():
         return "unknown"
-    if published:
-        text = message[:_PUBLISHED_LENGTH].lower()
-        claims = _PUBLISHED_CLAIM.search(text) and not _PUBLISHED_DENIAL.search(text)
-        return "claimed" if claims else "denied"
-    if _NOT_DONE.search(message):
-        return "denied"
-    if _WILL.search(message[-_END:]):
-        return "promised"
-    return "claimed" if _DONE.search(message) else "unknown"
+    text = message[:_LENGTH].lower()
+    return "claimed" if _CLAIM.search(text) and not _DENIAL.search(text) else "denied"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from biabench_plugin.records import RecordError
-from biabench_plugin.report.claims import claim
+from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.rows import Row, from_campaign, from_junit, properties
 from biabench_plugin.taskspec import TaskSpec
 
@@ -220,8 +220,8 @@ def _from_row(row: Row) -> Run:
         cost_usd=record.usage.cost_usd,
         cost_source=record.usage.source if record.usage.cost_usd is not None else None,
         budget_minutes=record.budget_seconds / 60,
-        claim=claim(record.final_message),
-        claim_published=claim(record.final_message, published=True),
+        claim=_claim(record.final_message),
+        claim_published=published_claim(record.final_message),
         tags=_tags(row.folder),
         agent_class=_CLASSES.get(record.agent),
         effort=record.effort_applied,
@@ -264,6 +264,12 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
             passed, decided = counts.get(section, (0, 0))
             counts[section] = (passed + (decision.verdict == "pass"), decided + 1)
     return view, counts
+
+
+def _claim(message: str | None) -> str | None:
+    """Ask the detector of closing messages; ``None`` in a build without it."""
+    detector = _module("claims")
+    return None if detector is None else str(detector.closing_claim(message))
 
 
 def _tags(folder: Path | None) -> tuple[str, ...]:

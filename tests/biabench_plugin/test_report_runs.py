@@ -19,7 +19,7 @@ from biabench_plugin.endstate import EndState
 from biabench_plugin.records import DatasetIdentity, TrialRecord, junit_properties, write_record
 from biabench_plugin.report import runs as runs_module
 from biabench_plugin.report import stats
-from biabench_plugin.report.claims import claim
+from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.runs import PAPER, RunError, load_runs, paper_runs, with_paper, write_runs
 from biabench_plugin.report.study import studies
 from biabench_plugin.taskspec import TaskSpec, load_tasks
@@ -189,13 +189,15 @@ class _Judged:
         if name == "rubric":
             sections = ("tracking", "tracking", "tracking", "tool-use")
             return SimpleNamespace(load_rubric=lambda: [SimpleNamespace(section=name) for name in sections])
+        if name == "claims":
+            return SimpleNamespace(closing_claim=lambda message: "unknown" if message is None else "promised")
         return SimpleNamespace(latest=lambda _folder: cls.view, judgements=lambda _folder: [cls.judgement])
 
 
 def test_judgements_of_an_attempt_are_read(
     tmp_path: Path, add: Add, tasks: dict[str, TaskSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = add(0.4)
+    record = add(0.4, final_message="Done; I will write the table.")
     assert load_runs([tmp_path / "campaign"], tasks)[0].process is None
     folder = tmp_path / "campaign" / record.run_folder
     (folder / "judgements").mkdir()
@@ -205,6 +207,7 @@ def test_judgements_of_an_attempt_are_read(
     assert (run.process, run.process_published, run.judge) == (0.8, 0.7, "m, protocol 2")
     assert run.sections == {"tracking": (1, 2), "tool-use": (1, 1)}
     assert run.tags == ("wrong method",)
+    assert (run.claim, run.claim_published) == ("promised", "claimed")
     monkeypatch.setattr(_Judged, "view", None)
     assert load_runs([tmp_path / "campaign"], tasks)[0].judge is None
     (folder / "tags.json").write_text("[]")
@@ -244,22 +247,17 @@ def test_a_copied_paper_csv_has_no_classes_but_all_scores(tmp_path: Path, tasks:
 
 
 @pytest.mark.parametrize(
-    ("message", "ours", "published"),
+    ("message", "claimed"),
     [
-        (None, "unknown", "unknown"),
-        ("  ", "unknown", "unknown"),
-        ("All 27 stacks were processed and the table was saved. Task complete.", "claimed", "claimed"),
-        ("Completed the full analysis without any failures.", "claimed", "denied"),
-        ("I could not finish the last image; the results are incomplete.", "denied", "denied"),
-        (
-            "The pipeline is running. Once it finishes I will write per_well_summary.csv and report.",
-            "promised",
-            "denied",
-        ),
-        ("Successfully segmented. I'll continue with the next step and deliver the table.", "promised", "claimed"),
-        ("Here is a description of the cells.", "unknown", "denied"),
+        (None, "unknown"),
+        ("  ", "unknown"),
+        ("All 27 stacks were processed and the table was saved. Task complete.", "claimed"),
+        ("Completed the full analysis without any failures.", "denied"),
+        ("I could not finish the last image; the results are incomplete.", "denied"),
+        ("Successfully segmented. I'll continue with the next step and deliver the table.", "claimed"),
+        (f"{'.' * 1500} done", "denied"),
+        ("Here is a description of the cells.", "denied"),
     ],
 )
-def test_claims(message: str | None, ours: str, published: str) -> None:
-    assert claim(message) == ours
-    assert claim(message, published=True) == published
+def test_claims_by_the_papers_words(message: str | None, claimed: str) -> None:
+    assert published_claim(message) == claimed
