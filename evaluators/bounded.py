@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -145,6 +146,39 @@ def gather_evidence(source: Source, limits: Limits | None = None) -> Evidence:
     evidence = Evidence.model_validate(reply["evidence"])
     evidence.left_out.append(f"contents of images and tables: {why}")
     return evidence
+
+
+def agreement_bounded(
+    outcome: OutcomeSpec,
+    deliverables: Sequence[Deliverable],
+    submission: Path,
+    reference: Path,
+    input_dir: Path | None = None,
+    limits: Limits | None = None,
+) -> float:
+    """Compare two submissions in a bounded child process, as :func:`evaluators.agreement.directed_agreement` does.
+
+    Raises
+    ------
+    TruthError
+        The second one cannot serve as a reference, or the child did not get to a score; the message says why.
+    """
+    limits = limits or Limits()
+    with tempfile.TemporaryDirectory(prefix="biabench-agreement-") as scratch:
+        request = {
+            "do": "agree",
+            "outcome": outcome.model_dump(mode="json"),
+            "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
+            "submission": _encoded(submission),
+            "reference": _encoded(reference),
+            "scratch": _encoded(Path(scratch)),
+            "input_dir": None if input_dir is None else _encoded(input_dir),
+            "memory_bytes": limits.memory_bytes,
+        }
+        reply = _ask(request, limits.seconds)
+    if "agreement" in reply:
+        return float(reply["agreement"])
+    raise TruthError(reply.get("truth_error") or shown(reply["message"], 600))
 
 
 def warm_up() -> None:

@@ -54,6 +54,11 @@ class Truth:
         self.input_dir = input_dir
         self._inputs = self._input_images()
 
+    @property
+    def input_stems(self) -> list[str]:
+        """Stems of the images at the top of the input folder; empty where no input is at hand."""
+        return list(self._inputs)
+
     def manifest(
         self, subfolder: str = ".", suffixes: Sequence[str] = (".tif", ".tiff"), name: str = "{}"
     ) -> dict[str, Path]:

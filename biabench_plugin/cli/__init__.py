@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from biabench_plugin.cli import results, review, suite
+from biabench_plugin.cli import data, judging, repeats, results, review, suite
 from biabench_plugin.cli._app import app
 
-__all__ = ["app", "main", "results", "review", "suite"]
-from biabench_plugin.cli import judging, results, suite
-from biabench_plugin.cli._app import app
-
-__all__ = ["app", "judging", "main", "results", "suite"]
-from biabench_plugin.cli import data, results, suite
-from biabench_plugin.cli._app import app
-
-__all__ = ["app", "data", "main", "results", "suite"]
+__all__ = ["app", "data", "judging", "main", "repeats", "results", "review", "suite"]
 
 
 def main() -> None:

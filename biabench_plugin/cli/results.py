@@ -12,23 +12,49 @@ from biabench_plugin.cli._app import TaskFolders, app, find_tasks, stop
 
 @app.command()
 def report(
-    paths: Annotated[list[Path], typer.Argument(help="Campaign folders and JUnit XML files, in any mix.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the first campaign folder.")] = None,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Campaign folders, JUnit XML files, leaderboard entry JSONs and run CSVs, in any mix."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to; default: the first campaign folder, else this one.")
+    ] = None,
     rank_by: Annotated[str, typer.Option(help="outcome or strict")] = "outcome",
+    compare: Annotated[str | None, typer.Option(help="paper: put the study's 15 configurations beside yours")] = None,
+    reviews: Annotated[
+        Path | None,
+        typer.Option(help="CSV of rubric items that an expert and judges decided (Tables E2, E3, Figure 5)"),
+    ] = None,
     tasks: TaskFolders = None,
 ) -> None:
-    """Aggregate campaigns: leaderboard.json, report/index.html and a table."""
+    """Aggregate runs: every table and figure, leaderboard.json, report/index.html and a summary."""
     from biabench_plugin.records import RecordError
     from biabench_plugin.report import build
+    from biabench_plugin.report.export import export
+    from biabench_plugin.report.reviews import read_reviews
+    from biabench_plugin.report.runs import load_runs, with_paper
 
+    if compare not in (None, "paper"):
+        stop(f"--compare {compare}: expected paper")
     if rank_by not in ("outcome", "strict"):
         stop(f"--rank-by {rank_by}: expected outcome or strict")
     for path in paths:
         if not path.exists():
-            stop(f"{path}: no such campaign folder or JUnit file")
-    folder = out or (paths[0] if paths[0].is_dir() else paths[0].parent)
+            stop(f"{path}: no such campaign folder, JUnit XML, entry JSON or run CSV")
+    if reviews is not None and not reviews.is_file():
+        stop(f"{reviews}: no such file")
+    campaigns = [path if path.is_dir() else path.parent for path in paths if path.is_dir() or path.suffix == ".xml"]
+    folder = out or next(iter(campaigns), Path.cwd())
+    specs = find_tasks(tasks)
     try:
-        made = build(paths, folder, find_tasks(tasks), rank_by=rank_by)  # type: ignore[arg-type]
+        runs = load_runs(paths, specs)
+        if compare:
+            runs = with_paper(runs, specs)
+        reviewed = [] if reviews is None else read_reviews(reviews)
+        exported = export(runs, specs, folder / "report", reviewed)
+        records = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
+        made = build(records, folder, specs, rank_by=rank_by)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))
     print("\n".join(made.terminal_lines()))
+    print(f"{len(exported.tables)} tables, {len(exported.figures)} figures of {len(runs)} runs: {exported.folder}")

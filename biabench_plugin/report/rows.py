@@ -103,13 +103,22 @@ def _damaged(path: Path, error: RecordError) -> Row:
     )
 
 
+def properties(path: Path) -> list[dict[str, str]]:
+    """Return the ``biabench.*`` properties of every trial item of a JUnit file, in the order of :func:`from_junit`."""
+    return [found for _case, found in _cases(path)]
+
+
 def from_junit(path: Path) -> list[Row]:
     """Return one row per trial item of a JUnit file; a record that still lies where the file says is used."""
+    return [_from_case(case, found, path) for case, found in _cases(path)]
+
+
+def _cases(path: Path) -> list[tuple[ElementTree.Element, dict[str, str]]]:
     try:
         root = ElementTree.parse(path).getroot()  # noqa: S314 - written by pytest, which escapes what it holds
     except (OSError, ElementTree.ParseError) as error:
         raise RecordError(f"{path}: cannot be read as JUnit XML: {error}") from error
-    rows = []
+    cases = []
     for case in root.iter("testcase"):
         found = {
             str(node.get("name")).removeprefix(_PREFIX): str(node.get("value"))
@@ -117,8 +126,8 @@ def from_junit(path: Path) -> list[Row]:
             if str(node.get("name")).startswith(_PREFIX)
         }
         if "task" in found and "configuration" in found:
-            rows.append(_from_case(case, found, path))
-    return rows
+            cases.append((case, found))
+    return cases
 
 
 def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> Row:

@@ -46,7 +46,7 @@ from evaluators.metrics.phenotypes import kappa_within
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import Artifacts, ArtifactTable
 from evaluators.outcome.single_table import Rows, read_single_table
 from evaluators.problems import Refusal, shown
@@ -510,3 +510,16 @@ def _result(
         ],
         problems=submission.problems.list(),
     )
+
+
+def as_reference(submission: Submission, given: Truth, parameters: Artifacts, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    for artifact in parameters.artifacts.values():
+        graded = _headers(submission, artifact) if artifact.matrix else [*artifact.values, *artifact.labels]
+        header = [*artifact.identifiers, *graded]
+        rows = read_single_table(submission, artifact.deliverable, header, mergeable=artifact.interval is None)
+        if rows is None:
+            raise TruthError(f"{artifact.deliverable}: no table")
+        name = artifact.truth or f"{artifact.deliverable}.csv"
+        write_rows(folder / name, header, [[cells[column] for column in header] for cells in rows.cells])
+    return given.input_dir

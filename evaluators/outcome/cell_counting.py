@@ -23,7 +23,7 @@ from evaluators.metrics.counts import count_accuracy, count_errors
 from evaluators.metrics.points import PointMatching, above_chance, grid_f1, match_points
 from evaluators.model import Deliverable, OutcomeScore
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, own_files, write_rows
 from evaluators.outcome.parameters import CellCounting
 from evaluators.pairing import pair_files
 from evaluators.problems import Refusal
@@ -199,3 +199,11 @@ def _strict(fields: Sequence[_Field], empty_accuracy: NDArray[np.float64]) -> fl
     if len(empty_accuracy):
         parts.append(float(empty_accuracy.mean()))
     return harmonic_mean(parts)
+
+
+def as_reference(submission: Submission, given: Truth, parameters: CellCounting, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    for stem, file in own_files(submission, parameters.points, given.input_stems).items():
+        points = _read(submission, file, stem, given.image_shape(stem))
+        write_rows(folder / f"{stem}.csv", COLUMNS, points[np.isfinite(points).all(axis=1)].tolist())
+    return None

@@ -13,6 +13,7 @@ frame i: nothing is shifted, but a shift that would fit better is named.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,8 @@ from evaluators.outcome.parameters import CellTracking
 from evaluators.outcome.track_submission import find_lineage, find_masks
 from evaluators.outcome.track_truth import TrackTruth, track_truth
 from evaluators.problems import Problems, Refusal
-from evaluators.readers.sequence import FileFrames, LabelFrames, Labels
+from evaluators.readers.sequence import FileFrames, LabelFrames, Labels, StackFrames
+from evaluators.readers.tiff import TiffImage
 from evaluators.submission import Submission
 from evaluators.truth import Truth
 
@@ -354,3 +356,61 @@ def _perfect(reference: TrackTruth, frame: int) -> Labels:
     result = lookup[segmentation]
     lost = np.setdiff1d(markers[markers != 0], result)
     return np.where(np.isin(markers, lost) & (markers != 0), markers, result)
+
+
+def as_reference(submission: Submission, given: Truth, parameters: CellTracking, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    count, shape = _own_size(submission, parameters.masks)
+    masks = find_masks(submission, submission.deliverables[parameters.masks], range(count), shape)
+    lineage = find_lineage(submission, submission.deliverables[parameters.lineage], masks)
+    if masks is None or lineage is None:
+        raise TruthError(f"{parameters.masks if masks is None else parameters.lineage}: nothing to compare with")
+    with closing(masks) as frames:
+        seen: dict[int, list[int]] = {}
+        for frame in frames.frames:
+            for label in np.unique(frames.read(frame)).tolist():
+                seen.setdefault(label, []).append(frame)
+        rows = _consistent(lineage, seen)
+        spans = {row[0]: (row[1], row[2]) for row in rows}
+        with tifffile.TiffWriter(folder / "00_GT.ome.tif", ome=True) as writer:
+            for frame in range(count):
+                image = frames.read(frame) if frame in frames.frames else np.zeros(shape, np.uint32)
+                kept = [label for label, (first, last) in spans.items() if first <= frame <= last]
+                writer.write(
+                    np.where(np.isin(image, kept), image, 0).astype(np.uint32), contiguous=False, compression="zlib"
+                )
+    text = "".join(" ".join(map(str, row)) + "\n" for row in rows)
+    (folder / "man_track.txt").write_text(text, encoding="ascii")
+    return None
+
+
+def _own_size(submission: Submission, deliverable_id: str) -> tuple[int, tuple[int, ...]]:
+    """Return number and shape of the frames of a submission: of its first stack, else of its files ``mask<frame>``."""
+    files = submission.candidates(deliverable_id)
+    if not files:
+        raise TruthError(f"{deliverable_id}: no file")
+    numbers = [int(file.stem[4:]) for file in files if re.fullmatch(r"mask[0-9]{1,6}", file.stem.lower())]
+    with closing(StackFrames(TiffImage(files[0].open()))) as stack:
+        if numbers:
+            return max(numbers) + 1, stack.frame_shape if stack.count == 1 else (stack.count, *stack.frame_shape)
+        return stack.count, stack.frame_shape
+
+
+def _consistent(lineage: NDArray[np.int64], seen: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """Cut the rows of a lineage to the frames that hold their label without a gap, and drop parents that then fail.
+
+    A reference must be consistent; a submission need not be.
+    """
+    rows: dict[int, list[int]] = {}
+    for label, first, last, parent in lineage.tolist():
+        inside = [frame for frame in seen.get(label, ()) if first <= frame <= last]
+        if inside:
+            end = inside[0]
+            while end + 1 in inside:
+                end += 1
+            rows[label] = [label, inside[0], end, parent]
+    for row in rows.values():
+        parent = rows.get(row[3])
+        if parent is None or parent[2] >= row[1]:
+            row[3] = 0
+    return list(rows.values())

@@ -36,7 +36,7 @@ from evaluators.metrics.group_patterns import (
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import ConditionPattern
 from evaluators.outcome.single_table import read_single_table
 from evaluators.problems import shown
@@ -47,6 +47,7 @@ VERSION = "1"
 
 TRUTH_FILE = "per_cell_truth.csv"
 IMAGE, CONDITION = "image", "condition"
+AGREEMENT = "strict"  # the outcome compares with the published pattern, not with values
 CHANCE_CONCORDANCE = 0.25  # 98 % of random orders within groups like these stay below
 
 Image = tuple[str, str]  # condition and stem of the file's name
@@ -346,3 +347,23 @@ def _strict_parts(
         "closeness": closeness(every_true, every, parameters.closeness_scale),
         "effects": float(np.mean(effects)),
     }
+
+
+def as_reference(submission: Submission, given: Truth, parameters: ConditionPattern, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    images = input_images(given, parameters)
+    values, status = _measurements(submission, images, parameters)
+    _fill_copies(submission, given, images, values, status)
+    measured = {image: path for image, path in images.items() if math.isfinite(values[image])}
+    write_rows(
+        folder / TRUTH_FILE, (IMAGE, parameters.value), [(path, values[image]) for image, path in measured.items()]
+    )
+    assert given.input_dir is not None  # without it, which images exist is not known: an error above
+    inputs = folder / "input"
+    for path in measured.values():  # images that it does not measure are not compared
+        link = inputs / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(given.input_dir / path)
+    if not measured:
+        raise TruthError(f"{parameters.table}: no image is measured")
+    return inputs

@@ -36,7 +36,7 @@ from evaluators.metrics.group_patterns import concordance_within
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import DoseResponse
 from evaluators.outcome.single_table import Rows, read_single_table
 from evaluators.problems import Refusal, shown
@@ -49,6 +49,7 @@ VERSION = "1"
 TRUTH_FILE = "per_well_truth.csv"
 RATIO = "mean_nuc_over_cyto_ratio"
 CELL_RATIO = "nuc_over_cyto_ratio"
+AGREEMENT = "strict"  # the outcome looks at properties of the response, not at a reference
 CHANCE_CONCORDANCE = 0.25  # 98 % of plates with random differences within doses stay below
 _RATIOS = (1e-6, 1e6)  # what can be a ratio at all
 _AGREE = 0.02  # relative difference of the mean of a well's cells from the well's value that rounding explains
@@ -434,3 +435,12 @@ def _strict_parts(
         groups += own
     parts["wells"] = above_chance(concordance_within(true_groups, groups), CHANCE_CONCORDANCE)
     return parts
+
+
+def as_reference(submission: Submission, given: Truth, parameters: DoseResponse, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    plate = read_plate(given, parameters)
+    ratios, _status = _well_ratios(submission, plate, parameters)
+    rows = [(well, ratio) for well, ratio in ratios.items() if math.isfinite(ratio)]
+    write_rows(folder / TRUTH_FILE, ("well", RATIO), rows)
+    return given.input_dir

@@ -30,7 +30,7 @@ from evaluators.metrics.skeletons import (
 )
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, own_files
 from evaluators.outcome.parameters import FilamentSegmentation
 from evaluators.pairing import pair_files
 from evaluators.problems import Refusal
@@ -233,3 +233,14 @@ def _mean_error(images: Sequence[_Image], feature: str) -> float | None:
     pairs = [(image.extra[f"truth_{feature}"], image.extra[feature]) for image in images]
     errors = [abs(float(found) - float(true)) for true, found in pairs if true is not None and found is not None]
     return float(np.mean(errors)) if errors else None
+
+
+def as_reference(submission: Submission, given: Truth, parameters: FilamentSegmentation, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    suffix = parameters.input_suffix
+    stems = [stem.removesuffix(suffix) for stem in given.input_stems if stem.endswith(suffix)]
+    for name, file in own_files(submission, parameters.masks, stems).items():
+        with TiffImage(file.open()) as image:
+            mask = read_mask(image)
+        tifffile.imwrite(folder / f"{name}{parameters.truth_suffix}.tiff", mask.astype(np.uint8), compression="zlib")
+    return None

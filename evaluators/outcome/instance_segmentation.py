@@ -32,7 +32,7 @@ from evaluators.metrics.overlap import OverlapTable, foreground_dice, foreground
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
-from evaluators.outcome.files import deliverable_path, write_labels
+from evaluators.outcome.files import deliverable_path, own_files, write_labels
 from evaluators.outcome.measurements import compare_measurements
 from evaluators.outcome.parameters import InstanceSegmentation
 from evaluators.pairing import Pairing, pair_files
@@ -322,3 +322,19 @@ def _row(image: _Image) -> dict[str, Any]:
         "predicted_foreground": image.predicted_foreground,
         **image.scores,
     }
+
+
+def as_reference(submission: Submission, given: Truth, parameters: InstanceSegmentation, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    files = {
+        compartment: own_files(submission, deliverable, given.input_stems)
+        for compartment, deliverable in parameters.compartments.items()
+    }
+    common = set.intersection(*(set(found) for found in files.values()))
+    for compartment, found in files.items():
+        target = folder / parameters.truth_folder(compartment)
+        target.mkdir(parents=True, exist_ok=True)
+        for stem in sorted(common):
+            with TiffImage(found[stem].open()) as image:
+                write_labels(target / f"{parameters.truth_name.format(stem)}.tif", as_labels(image.whole()))
+    return None

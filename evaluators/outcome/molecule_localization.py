@@ -297,3 +297,23 @@ def _result(
 
 def _rms(values: Values) -> float | None:
     return float(np.sqrt(np.mean(values**2))) if len(values) else None
+
+
+def as_reference(submission: Submission, given: Truth, parameters: MoleculeLocalization, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    found = _submitted(submission, parameters.localizations)
+    if found is None:
+        raise TruthError(f"{parameters.localizations}: no list")
+    whole = np.isfinite(found.positions).all(axis=1) & np.isfinite(found.intensities)
+    lines = [
+        f"{frame}\t{x!r}\t{y!r}\t{grey!r}"
+        for frame, (x, y), grey in zip(
+            found.frames[whole].tolist(),
+            found.positions[whole].tolist(),
+            found.intensities[whole].tolist(),
+            strict=True,
+        )
+    ]
+    text = "\n".join(["frame\tx\ty\tintensity", *lines]) + "\n"
+    (folder / "LocalizationList.txt").write_text(text, encoding="utf-8")
+    return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +46,7 @@ from evaluators.metrics.stitching import (
 )
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import MosaicCytometry
 from evaluators.outcome.single_table import Rows, read_single_table
 from evaluators.problems import Refusal
@@ -594,4 +595,25 @@ def _feature(text: str) -> str | None:
         return "Sigma"
     if parts & {"r", "radius", "size", "spatial"}:
         return "r"
+    return None
+
+
+def as_reference(submission: Submission, given: Truth, parameters: MosaicCytometry, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    file = _choose(submission, parameters, (0, 0))
+    rows = read_single_table(
+        submission, parameters.summary, ["population", "channel", "feature", "mean"], ["sd", "n"], mergeable=True
+    )
+    if file is None or rows is None:
+        raise TruthError(f"{parameters.image if file is None else parameters.summary}: nothing to compare with")
+    with file.open() as source, (folder / "stitched.tif").open("wb") as target:
+        shutil.copyfileobj(source, target)
+    means, _spreads = _read_summary(submission, parameters, rows)
+    _fill_from_cells(submission, parameters, means)
+    table = [
+        (f"{channel} {feature}", *(means.get((population, channel, feature), "") for population in POPULATIONS))
+        for channel in parameters.channels
+        for feature in FEATURES
+    ]
+    write_rows(folder / TABLE, ("Feature", *(f"{population}_Mean" for population in POPULATIONS)), table)
     return None

@@ -29,7 +29,7 @@ from evaluators.metrics.group_patterns import common_language_effect, effect_agr
 from evaluators.metrics.points import above_chance
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import OnsetDistribution
 from evaluators.outcome.single_table import Rows, read_single_table
 from evaluators.problems import Refusal, shown
@@ -338,3 +338,14 @@ def _matched(true: Events, found: Events, parameters: OnsetDistribution) -> floa
     chosen = assign(row.astype(np.int64), column.astype(np.int64), costs)
     error = np.abs(found.onsets[order][column] - true.onsets[row]) / parameters.onset_scale
     return float(np.maximum(0.0, 1.0 - error)[chosen].sum())
+
+
+def as_reference(submission: Submission, given: Truth, parameters: OnsetDistribution, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    events = _events(submission, parameters)
+    known = {name: found.onsets[np.isfinite(found.onsets)].tolist() for name, found in events.items()}
+    most = max(map(len, known.values()))
+    rows = [[values[row] if row < len(values) else "" for values in known.values()] for row in range(most)]
+    header = [list(known), [parameters.truth_column] * len(known)]
+    write_rows(folder / f"{parameters.table}.csv", header[0], [header[1], *rows])
+    return None

@@ -34,7 +34,7 @@ from evaluators.metrics.phenotypes import (
 from evaluators.metrics.points import PointMatching, above_chance, grid_f1, match_points
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import PhenotypeDynamics
 from evaluators.outcome.single_table import read_single_table
 from evaluators.problems import Refusal
@@ -51,6 +51,7 @@ COLUMNS = {
     "phenotype": ("predicted_phenotype", "predicted_label", "phenotype", "label", "class", "predicted_class"),
 }
 _NO_FRAME = -1
+_ANY_FRAME = 10**9  # more frames than any series has
 _MAX_LOOKED_AT = 32
 
 Codes = NDArray[np.int64]
@@ -392,3 +393,19 @@ def _result(submission: Submission, comparison: _Comparison, *, scored: bool) ->
         ],
         problems=submission.problems.list(),
     )
+
+
+def as_reference(submission: Submission, given: Truth, parameters: PhenotypeDynamics, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    found = _submitted(submission, parameters, _ANY_FRAME)
+    if found is None:
+        raise TruthError(f"{parameters.cells}: no table")
+    whole = (found.frames >= 0) & np.isfinite(found.places).all(axis=1) & (found.classes >= 0)
+    rows = [
+        (frame, y, x, parameters.classes[label])
+        for frame, (x, y), label in zip(
+            found.frames[whole].tolist(), found.places[whole].tolist(), found.classes[whole].tolist(), strict=True
+        )
+    ]
+    write_rows(folder / "annotation.csv", ("axis-0", "axis-1", "axis-2", "label"), rows)
+    return given.input_dir

@@ -29,7 +29,7 @@ from evaluators.metrics.count_agreement import blind_overlap, order_agreement, o
 from evaluators.metrics.points import PointMatching, above_chance, match_points
 from evaluators.model import Deliverable, OutcomeScore, TruthError
 from evaluators.outcome.aggregate import harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, write_rows
 from evaluators.outcome.parameters import PunctaPerNucleus
 from evaluators.outcome.single_table import Rows, read_single_table
 from evaluators.submission import Submission
@@ -380,3 +380,34 @@ def _result(submission: Submission, comparison: _Comparison, *, scored: bool) ->
         items=items,
         problems=submission.problems.list(),
     )
+
+
+def as_reference(submission: Submission, given: Truth, parameters: PunctaPerNucleus, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    rows = read_single_table(submission, parameters.nuclei, COLUMNS, mergeable=True)
+    if rows is None or not rows.cells:
+        raise TruthError(f"{parameters.nuclei}: no row")
+    named = [(cells[CONDITION], cells[IMAGE]) for cells in rows.cells]
+    if given.input_dir is not None:
+        images = _given_images(given.input_dir)
+        numbers, _conditions = _find_images(rows, images, parameters.condition_words)
+        labels = [(images.conditions[own], name) for name, own in zip(images.names, images.condition_of, strict=True)]
+        named = [labels[number] if number >= 0 else ("", "") for number in numbers]
+    values = np.column_stack([*(rows.numbers(axis) for axis in AXES), rows.numbers(COUNT)])
+    whole = np.isfinite(values).all(axis=1) & (values[:, 3] >= 0) & (values[:, 3] <= _MOST_PUNCTA)
+    table = [
+        (*names, *numbers)
+        for names, numbers, good in zip(named, values.tolist(), whole, strict=True)
+        if good and names[1]
+    ]
+    write_rows(folder / "cell_quants.csv", COLUMNS, table)
+    return None
+
+
+def _given_images(folder: Path) -> Reference:
+    """Return the images of an input folder, each below the folder of its condition, without any nucleus."""
+    paths = [path for path in sorted(folder.rglob("*.tif*")) if not path.name.startswith(".")]
+    conditions = sorted({path.parent.name for path in paths})
+    own = np.array([conditions.index(path.parent.name) for path in paths], np.int64)
+    nothing = Nuclei(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros(0))
+    return Reference(nothing, [image_key(path.name) for path in paths], own, conditions, (1.0, 1.0, 1.0))

@@ -484,3 +484,28 @@ def _result(submission: Submission, parameters: RecruitmentKinetics, cells: Sequ
         ],
         problems=submission.problems.list(),
     )
+
+
+def as_reference(submission: Submission, given: Truth, parameters: RecruitmentKinetics, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    import openpyxl
+
+    if given.input_dir is None:
+        raise TruthError("which cells exist is read from the input folder, which is not at hand")
+    movies = [stem_of(path.name) for path in sorted(given.input_dir.rglob("*.tif*")) if path.name[0] != "."]
+    empty = Kinetics("", np.zeros(0), np.zeros(0), {})
+    found = _submitted(submission, parameters, dict.fromkeys(movies, empty))
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for movie, table in found.items():
+        if not np.isfinite(table.onset(parameters.onset_minutes)) or ("core", 0) not in table.curves:
+            continue  # no reference for others
+        sheet = book.create_sheet("cell".join(str(part) for part in cell_key(movie)))
+        names = [f"{_SERIES_NAMES[series][0]}{daughter + 1}" for series, daughter in table.curves]
+        sheet.append(["Time after anaphase onset (min)", "frame", *names])
+        for row in np.column_stack([table.times, table.frames, *table.curves.values()]).tolist():
+            sheet.append([value if np.isfinite(value) else None for value in row])
+    if not book.sheetnames:
+        raise TruthError(f"{parameters.tables}: no cell with an onset and a curve of the inner core")
+    book.save(folder / "reference.xlsx")
+    return given.input_dir

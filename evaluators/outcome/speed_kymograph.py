@@ -54,6 +54,7 @@ from evaluators.truth import Truth
 VERSION = "1"
 
 SUFFIXES = {"kymograph": "_speedKymograph", "velocity_x": "_mf_dxs", "velocity_y": "_mf_dys"}
+_ROI = "_roi.tif"
 MAX_KYMOGRAPH = 100_000_000  # cells
 
 Array = NDArray[np.float64]
@@ -406,3 +407,31 @@ def _item(one: _Scores) -> dict[str, Any]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
+
+
+def as_reference(submission: Submission, given: Truth, parameters: SpeedKymograph, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    if given.input_dir is None:
+        raise TruthError("which experiments exist is read from the input folder, which is not at hand")
+    masks = {path.name[: path.name.lower().index(_ROI)]: path for path in sorted(given.input_dir.rglob(f"*{_ROI}*"))}
+    names = list(masks)
+    pairings = {
+        part: pair_files(
+            submission,
+            submission.deliverables[getattr(parameters, part)],
+            names,
+            lambda _file, _name: None,
+            _PathMatcher(names, SUFFIXES[part]),
+        )
+        for part in SUFFIXES
+    }
+    for name, mask in masks.items():
+        read = {part: _read(submission, pairing, name)[0] for part, pairing in pairings.items()}
+        shape = (_plane(given, mask) > 0).shape
+        kymograph = read["kymograph"]
+        moved = [read[part] for part in ("velocity_x", "velocity_y")]
+        if kymograph is None or not np.isfinite(kymograph).any() or any(v is None or v.shape != shape for v in moved):
+            continue  # not a whole experiment: nothing to compare with
+        for part, suffix in SUFFIXES.items():
+            tifffile.imwrite(folder / f"{name}{suffix}.tif", read[part], compression="zlib", metadata=None)
+    return given.input_dir

@@ -26,7 +26,7 @@ from evaluators.metrics.skeletons import centreline_length, centreline_scores, c
 from evaluators.metrics.surfaces import holds_block, surface_scores
 from evaluators.model import Deliverable, OutcomeScore
 from evaluators.outcome.aggregate import bootstrap_interval, harmonic_mean
-from evaluators.outcome.files import deliverable_path
+from evaluators.outcome.files import deliverable_path, own_files
 from evaluators.outcome.parameters import VesselSegmentation
 from evaluators.outcome.single_table import read_single_table
 from evaluators.pairing import Pairing, pair_files
@@ -286,3 +286,13 @@ def _row(volume: _Volume) -> dict[str, Any]:
         "predicted_pieces": volume.predicted_pieces,
         **volume.scores,
     }
+
+
+def as_reference(submission: Submission, given: Truth, parameters: VesselSegmentation, folder: Path) -> Path | None:
+    """Write a submission as the reference data that others are compared with; see :mod:`evaluators.agreement`."""
+    for stem, file in own_files(submission, parameters.masks, given.input_stems).items():
+        with TiffImage(file.open()) as image:
+            mask = read_mask(image)
+        path = folder / f"{parameters.truth_name.format(stem)}.tif"
+        tifffile.imwrite(path, mask.astype(np.uint8), compression="zlib", metadata=None)
+    return None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.metrics.points import above_chance, match_points, random_f1
+from evaluators.metrics.points import above_chance, grid_f1, match_points, random_f1
 
 Points = list[tuple[int, int]]
 POINTS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6)
