@@ -21,10 +21,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evaluators.model import Deliverable, OutcomeScore, OutcomeSpec, Problem, TruthError
 from evaluators.outcome.parameters import read_parameters
@@ -107,6 +107,43 @@ def evaluate_bounded(
         parameters=parameters.model_dump(mode="json"),
         problems=[Problem(code=reply["failure"], where=".", message=shown(reply["message"], 600))],
     )
+
+
+def inspect_bounded(
+    what: Literal["audit", "look"],
+    deliverables: Sequence[Deliverable],
+    paths: Mapping[str, Path | None],
+    *,
+    final_message: str | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any] | str:
+    """Audit or look at a submission in a bounded child process, for a report.
+
+    Parameters
+    ----------
+    what
+        ``audit`` gives :class:`evaluators.process.consistency.Audit` (paths ``submission``, ``transcript``), ``look``
+        gives :class:`evaluators.previews.Preview` (paths ``submission``, ``reference``, ``input``), as JSON values.
+    final_message
+        The run's closing message, for ``audit``.
+
+    Returns
+    -------
+    dict or str
+        The values, or in words why there are none: these files were too much for the child.
+    """
+    limits = limits or Limits(memory_bytes=4 << 30, seconds=120.0)
+    reply = _ask(
+        {
+            "do": what,
+            "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
+            "paths": {name: None if path is None else _encoded(path) for name, path in paths.items()},
+            "final_message": final_message,
+            "memory_bytes": limits.memory_bytes,
+        },
+        limits.seconds,
+    )
+    return dict(reply["found"]) if "found" in reply else shown(str(reply.get("message", "no answer")), 600)
 
 
 def warm_up() -> None:

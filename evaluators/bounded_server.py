@@ -80,6 +80,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 def _do(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "nothing":
         return {}
+    if request["do"] in ("audit", "look"):
+        return _inspect(request)
     outcome = OutcomeSpec.model_validate(request["outcome"])
     deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
     submission = _decoded(request["submission"])
@@ -88,6 +90,21 @@ def _do(request: dict[str, Any]) -> dict[str, Any]:
     input_dir = None if request["input_dir"] is None else _decoded(request["input_dir"])
     score = evaluate(outcome, deliverables, submission, _decoded(request["truth"]), input_dir)
     return {"score": score.model_dump(mode="json")}
+
+
+def _inspect(request: dict[str, Any]) -> dict[str, Any]:
+    """Look at a submission for a report: no score depends on it."""
+    deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
+    paths = {name: None if path is None else _decoded(path) for name, path in request["paths"].items()}
+    if request["do"] == "audit":
+        from evaluators.process.consistency import audit_files
+
+        found = audit_files(paths["submission"], deliverables, request["final_message"], paths["transcript"])
+    else:
+        from evaluators.previews import look
+
+        found = look(paths["submission"], deliverables, paths["reference"], paths["input"])
+    return {"found": found.model_dump(mode="json")}
 
 
 def _bound(memory_bytes: int) -> None:

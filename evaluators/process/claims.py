@@ -18,8 +18,10 @@ _PROMISES = re.compile(
     \b(?:i|we)\s*(?:['’]ll|\s+will|['’]m\s+going\s+to|\s+am\s+going\s+to|\s+shall)\s+(?:\w+\s+){{0,3}}?(?:{_VERBS})\b
     | \b(?:still|currently|now)\s+(?:running|processing|working|computing|in\s+progress|being\s+\w+ed)\b
     | \b(?:is|are)\s+(?:running|in\s+progress|underway|being\s+(?:generated|processed|written|computed|produced))\b
-    | \bwill\s+(?:then\s+|automatically\s+)?be\s+(?:written|saved|produced|generated|available|ready|completed|created|exported)\b
-    | \b(?:once|when|as\s+soon\s+as)\s+(?:it|this|that|they|the\s+[\w-]+(?:\s+[\w-]+)?)\s+(?:has\s+|have\s+)?(?:finish|complet|end)\w*
+    | \bwill\s+(?:then\s+|automatically\s+)?be\s+
+      (?:written|saved|produced|generated|available|ready|completed|created|exported)\b
+    | \b(?:once|when|as\s+soon\s+as)\s+(?:it|this|that|they|the\s+[\w-]+(?:\s+[\w-]+)?)\s+
+      (?:has\s+|have\s+)?(?:finish|complet|end)\w*
     | \bin\s+the\s+background\b
     """,
     re.IGNORECASE | re.VERBOSE,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from agents.transcript import Step
+from agents.transcript import Step, read_transcript
 from evaluators.model import Content, Deliverable
 from evaluators.problems import Refusal, shown
 from evaluators.process.claims import closing_claim, promises, sentences
@@ -95,8 +95,8 @@ def audit(
     Parameters
     ----------
     submission
-        The output folder that the run left; hostile. Use :func:`evaluators.audit_bounded` for files that you do not
-        trust.
+        The output folder that the run left; hostile. Use :func:`evaluators.bounded.inspect_bounded` for files that you
+        do not trust.
     deliverables
         What the task asks for; the unit of a table's rows is read from its description.
     final_message
@@ -112,6 +112,19 @@ def audit(
     if steps is not None:
         findings += _looking(files, list(steps))
     return Audit(findings=findings, compared=found.compared, transcript=steps is not None)
+
+
+def audit_files(
+    submission: Path, deliverables: Sequence[Deliverable], final_message: str | None, transcript: Path | None
+) -> Audit:
+    """As :func:`audit`, with the transcript as a file; one that is absent or damaged counts as none."""
+    steps: list[Step] | None = None
+    if transcript is not None and transcript.is_file():
+        try:
+            steps = list(read_transcript(transcript))
+        except ValueError:
+            steps = None
+    return audit(submission, deliverables, final_message, steps)
 
 
 # --- words against tables ---------------------------------------------------------------------------------------------
@@ -261,7 +274,8 @@ class _Words:
                 table.name,
             )
             return
-        topic = vector.topic & words(" ".join(table.numeric))
+        known_words = words(" ".join(table.numeric))
+        topic = vector.topic if vector.in_table else vector.topic & known_words
         candidates = [numeric for numeric in table.numeric if topic and topic <= words(numeric)]
         if not candidates or len(sources) > 1:
             return
@@ -351,7 +365,8 @@ def _reversed(stated: NDArray[np.float64], known: NDArray[np.float64]) -> bool:
         return False
     for high in range(len(stated)):
         for low in range(len(stated)):
-            if stated[high] > _CLEARLY * stated[low] >= 0 and (known[:, low] > _CLEARLY * known[:, high]).all():
+            apart = stated[high] > _CLEARLY * stated[low] >= 0
+            if apart and (known >= 0).all() and (known[:, low] > _CLEARLY * known[:, high]).all():
                 return True
     return False
 
@@ -501,6 +516,3 @@ def _settings(steps: Iterable[Step]) -> dict[str, list[tuple[str, int]]]:
         for name, value in _SETTING.findall(step.code or ""):
             found.setdefault(name.lower(), []).append((value, step.step))
     return found
-
-
-__all__ = ["VERSION", "Audit", "Finding", "audit"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from evaluators.process.claims import sentences
 
 _NUMBER = r"\d{1,3}(?:[,\u202f\u2009]\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-# A word before the noun that makes it no smaller set: "1,609 segmented nuclei" are all of them, "40 positive nuclei" not.
+# Words before the noun that make it no smaller set: "1,609 segmented nuclei" are all, "40 positive nuclei" are not.
 _WHOLE = {
     "segmented", "detected", "quantified", "measured", "analysed", "analyzed", "total", "individual", "single",
     "identified", "unique", "delivered", "valid", "final", "accepted", "retained", "tracked", "localised", "localized",
@@ -47,6 +47,7 @@ class Vector:
     sentence: str
     topic: frozenset[str] = field(default=frozenset())
     is_mean: bool = False
+    in_table: bool = False
 
 
 def numbers_of(text: str) -> list[float]:
@@ -137,7 +138,7 @@ def per_unit_statements(text: str, forms: frozenset[str]) -> list[Statement]:
 
 
 def label_pattern(label: str, labels: Sequence[str]) -> re.Pattern[str] | None:
-    """Return what finds a condition by its label, or by a part of it that no other label has; ``None`` if nothing can."""
+    """Return what finds a condition by its label or by a part that no other label has; ``None`` if nothing can."""
     own = _tokens(label)
     others = {token for other in labels if other != label for token in _tokens(other)}
     telling = [token for token in own if token not in others and len(token) > 1 and re.search("[a-z]", token)]
@@ -191,7 +192,13 @@ def _from_block(block: list[list[str]], patterns: Sequence[re.Pattern[str]]) -> 
         if all(values):
             numbers = tuple(_value(match[1]) for match in values if match)
             found.append(
-                Vector(numbers, f"column {header[index]}", words(header[index]), "mean" in header[index].lower())
+                Vector(
+                    numbers,
+                    f"column {header[index]}",
+                    words(header[index]),
+                    is_mean="mean" in header[index].lower(),
+                    in_table=True,
+                )
             )
     return found
 
