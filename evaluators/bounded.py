@@ -146,6 +146,34 @@ def inspect_bounded(
     return dict(reply["found"]) if "found" in reply else shown(str(reply.get("message", "no answer")), 600)
 
 
+def replay_bounded(
+    outcome: OutcomeSpec,
+    deliverables: Sequence[Deliverable],
+    truth: Path,
+    folder: Path,
+    input_dir: Path | None = None,
+    limits: Limits | None = None,
+) -> str | None:
+    """Write the perfect submission into ``folder`` in a child process; return why that was not possible, or ``None``.
+
+    For pictures of truth beside a submission; :func:`evaluators.replay` raises instead.
+    """
+    limits = limits or Limits(seconds=300.0)
+    reply = _ask(
+        {
+            "do": "replay",
+            "outcome": outcome.model_dump(mode="json"),
+            "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
+            "truth": _encoded(truth),
+            "folder": _encoded(folder),
+            "input_dir": None if input_dir is None else _encoded(input_dir),
+            "memory_bytes": limits.memory_bytes,
+        },
+        limits.seconds,
+    )
+    return None if reply.get("replayed") else str(reply.get("truth_error", reply.get("message", "no answer")))
+
+
 def warm_up() -> None:
     """Start the server of this process now and wait until it has loaded the scoring libraries."""
     _ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)

@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from evaluators.evaluation import evaluate, evaluator, is_delivered
+from evaluators.evaluation import evaluate, evaluator, is_delivered, replay
 from evaluators.model import Deliverable, OutcomeSpec, TruthError
 from evaluators.outcome.parameters import PARAMETERS
 
@@ -88,6 +88,9 @@ def _do(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "describe":
         return {"version": evaluator(outcome.kind).VERSION, "delivered": is_delivered(deliverables, submission)}
     input_dir = None if request["input_dir"] is None else _decoded(request["input_dir"])
+    if request["do"] == "replay":
+        replay(outcome, deliverables, _decoded(request["truth"]), input_dir, _decoded(request["folder"]))
+        return {"replayed": True}
     score = evaluate(outcome, deliverables, submission, _decoded(request["truth"]), input_dir)
     return {"score": score.model_dump(mode="json")}
 
