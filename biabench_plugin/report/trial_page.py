@@ -36,6 +36,7 @@ from evaluators.process.model import FOLDER as JUDGEMENTS
 from evaluators.process.model import Judgement
 
 FOLDER = "trials"
+RowKey = tuple[str, str, str, int, str]  # Row.key
 VERSION = "1"  # raise it when pages of the same trial should be made anew
 _STEPS = 400
 _STEP_CHARACTERS = 6_000
@@ -66,7 +67,7 @@ def page_name(row: Row) -> str:
     return f"{readable}-{hashlib.sha256(repr(row.key).encode()).hexdigest()[:8]}.html"
 
 
-def write_pages(rows: Sequence[Row], folder: Path, tasks: Mapping[str, TaskSpec]) -> dict[Row, TrialPage]:
+def write_pages(rows: Sequence[Row], folder: Path, tasks: Mapping[str, TaskSpec]) -> dict[RowKey, TrialPage]:
     """Write the page of every trial that has a record; a page whose trial has not changed stays as it is.
 
     Parameters
@@ -82,11 +83,11 @@ def write_pages(rows: Sequence[Row], folder: Path, tasks: Mapping[str, TaskSpec]
     shown = [row for row in rows if row.record is not None]
     names = [page_name(row) for row in shown]
     neighbours = {
-        row: (names[index - 1] if index else None, names[index + 1] if index + 1 < len(names) else None)
+        row.key: (names[index - 1] if index else None, names[index + 1] if index + 1 < len(names) else None)
         for index, row in enumerate(shown)
     }
     template = _environment().get_template("trial.html")
-    pages: dict[Row, TrialPage] = {}
+    pages: dict[RowKey, TrialPage] = {}
 
     def make(row: Row, truth: Truth) -> tuple[Row, Preview | str | None, Audit | None]:
         task = tasks.get(row.task)
@@ -98,24 +99,24 @@ def write_pages(rows: Sequence[Row], folder: Path, tasks: Mapping[str, TaskSpec]
 
     stale: list[Row] = []
     for row, name in zip(shown, names, strict=True):
-        if _stamped(folder / name) == _stamp(row, tasks.get(row.task), neighbours[row]):
+        if _stamped(folder / name) == _stamp(row, tasks.get(row.task), neighbours[row.key]):
             task = tasks.get(row.task)
             audit = (
                 audit_attempt(row.folder, row.record, task.deliverables) if task and row.folder and row.record else None
             )
-            pages[row] = TrialPage(folder / name, audit)
+            pages[row.key] = TrialPage(folder / name, audit)
         else:
             stale.append(row)
     with ThreadPoolExecutor(min(4, cpu_count() or 1)) as pool:
         for _, members in groupby(sorted(stale, key=_data_of), key=_data_of):
             group = list(members)
             with _truth(group, tasks) as truth:
-                for row, pictures, audit in pool.map(lambda row: make(row, truth), group):  # noqa: B023 - used here
+                for row, pictures, audit in pool.map(lambda row: make(row, truth), group):
                     path = folder / page_name(row)
-                    text = _render(template, row, tasks.get(row.task), truth, pictures, audit, neighbours[row])
-                    stamp = _stamp(row, tasks.get(row.task), neighbours[row])
+                    text = _render(template, row, tasks.get(row.task), truth, pictures, audit, neighbours[row.key])
+                    stamp = _stamp(row, tasks.get(row.task), neighbours[row.key])
                     write_atomically(path, text.replace("<!-- stamp -->", f"<!-- made from {stamp} -->", 1))
-                    pages[row] = TrialPage(path, audit)
+                    pages[row.key] = TrialPage(path, audit)
     _remove_others(folder, set(names))
     return pages
 
