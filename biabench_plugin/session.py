@@ -312,5 +312,5 @@ class TrialSession:
         if self.report is None:
             return
         terminalreporter.section("biabench")
-        for line in self.report.terminal_lines():
+        for line in self.report.terminal_lines(colour=terminalreporter.hasmarkup):
             terminalreporter.write_line(line)

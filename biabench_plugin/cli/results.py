@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,4 +33,4 @@ def report(
         made = build(paths, folder, find_tasks(tasks), rank_by=rank_by)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))
-    print("\n".join(made.terminal_lines()))
+    print("\n".join(made.terminal_lines(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
