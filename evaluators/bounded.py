@@ -109,6 +109,11 @@ def evaluate_bounded(
     )
 
 
+def warm_up() -> None:
+    """Start the server of this process now and wait until it has loaded the scoring libraries."""
+    _ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)
+
+
 def inspect_bounded(
     what: Literal["audit", "look"],
     deliverables: Sequence[Deliverable],
@@ -164,19 +169,16 @@ def replay_bounded(
             "do": "replay",
             "outcome": outcome.model_dump(mode="json"),
             "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
-            "truth": _encoded(truth),
-            "folder": _encoded(folder),
-            "input_dir": None if input_dir is None else _encoded(input_dir),
+            "paths": {
+                "truth": _encoded(truth),
+                "folder": _encoded(folder),
+                "input": None if input_dir is None else _encoded(input_dir),
+            },
             "memory_bytes": limits.memory_bytes,
         },
         limits.seconds,
     )
     return None if reply.get("replayed") else str(reply.get("truth_error", reply.get("message", "no answer")))
-
-
-def warm_up() -> None:
-    """Start the server of this process now and wait until it has loaded the scoring libraries."""
-    _ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)
 
 
 class _ServerEndedError(RuntimeError):

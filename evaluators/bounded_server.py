@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from evaluators.evaluation import evaluate, evaluator, is_delivered, replay
+from evaluators.evaluation import evaluate, evaluator, is_delivered
 from evaluators.model import Deliverable, OutcomeSpec, TruthError
 from evaluators.outcome.parameters import PARAMETERS
 
@@ -80,7 +80,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 def _do(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "nothing":
         return {}
-    if request["do"] in ("audit", "look"):
+    if request["do"] in ("audit", "look", "replay"):
         return _inspect(request)
     outcome = OutcomeSpec.model_validate(request["outcome"])
     deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
@@ -88,21 +88,24 @@ def _do(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "describe":
         return {"version": evaluator(outcome.kind).VERSION, "delivered": is_delivered(deliverables, submission)}
     input_dir = None if request["input_dir"] is None else _decoded(request["input_dir"])
-    if request["do"] == "replay":
-        replay(outcome, deliverables, _decoded(request["truth"]), input_dir, _decoded(request["folder"]))
-        return {"replayed": True}
     score = evaluate(outcome, deliverables, submission, _decoded(request["truth"]), input_dir)
     return {"score": score.model_dump(mode="json")}
 
 
 def _inspect(request: dict[str, Any]) -> dict[str, Any]:
-    """Look at a submission for a report: no score depends on it."""
+    """Look at a submission, or write the perfect one, for a report: no score depends on it."""
     deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
-    paths = {name: None if path is None else _decoded(path) for name, path in request["paths"].items()}
+    paths: dict[str, Any] = {name: path and _decoded(path) for name, path in request["paths"].items()}
     if request["do"] == "audit":
         from evaluators.process.consistency import audit_files
 
-        found = audit_files(paths["submission"], deliverables, request["final_message"], paths["transcript"])
+        found: Any = audit_files(paths["submission"], deliverables, request["final_message"], paths["transcript"])
+    elif request["do"] == "replay":
+        from evaluators.evaluation import replay
+
+        outcome = OutcomeSpec.model_validate(request["outcome"])
+        replay(outcome, deliverables, paths["truth"], paths["input"], paths["folder"])
+        return {"replayed": True}
     else:
         from evaluators.previews import look
 

@@ -407,11 +407,13 @@ def paper_entries() -> list[Entry]:
             source="paper",
             submitted=date(2026, 9, 10),
             submitter=Submitter(name="The BIABench authors", contact="arXiv:2609.34274"),
-            agent=AgentInfo(
-                name=line["agent_name"],
-                version="not recorded",
-                adapter=line["agent_adapter"],
-                kind=cast(Literal["general", "biology"], line["agent_class"]),
+            agent=AgentInfo.model_validate(
+                {
+                    "name": line["agent_name"],
+                    "version": "not recorded",
+                    "adapter": line["agent_adapter"],
+                    "class": line["agent_class"],
+                }
             ),
             model=ModelInfo(name=line["model_name"], identifier=line["model_identifier"], provider=line["provider"]),
             settings=EntrySettings(
@@ -530,11 +532,13 @@ def _entry(rows: Sequence[Row], faults: int, tasks: Mapping[str, TaskSpec], abou
         source="community",
         submitted=about.submitted,
         submitter=Submitter(name=about.submitter, affiliation=about.affiliation, contact=about.contact),
-        agent=AgentInfo(
-            name=about.agent_name or first.agent,
-            version=_only((record.agent_version for record in records), "agent version") or "unknown",
-            adapter=first.agent,
-            kind=about.agent_class,
+        agent=AgentInfo.model_validate(
+            {
+                "name": about.agent_name or first.agent,
+                "version": _only((record.agent_version for record in records), "agent version") or "unknown",
+                "adapter": first.agent,
+                "class": about.agent_class,
+            }
         ),
         model=ModelInfo(name=about.model_name or model, identifier=model, provider=about.provider),
         settings=EntrySettings(
