@@ -564,7 +564,7 @@ def _figures(found: Submission, taken: set[str]) -> list[tuple[str, Picture]]:
 
 
 def _texts(found: Submission, taken: set[str]) -> list[tuple[str, str]]:
-    texts = []
+    texts: list[tuple[str, str]] = []
     for file in found.files:
         if len(texts) == _TEXTS:
             break

@@ -122,7 +122,7 @@ def _of_study(study: Any, by: RankBy) -> Board:
         grid, drawn = study.grid, study.bootstrap
     else:
         grid = stats.grid(study.runs, lambda run: run.strict)
-        ranked = sorted(range(len(grid.configurations)), key=lambda index: -_or(grid.means[index], -1.0))
+        ranked = sorted(range(len(grid.configurations)), key=lambda index: -(_known(grid.means[index]) or 0.0))
         grid = grid.of([grid.configurations[index] for index in ranked])
         grid = grid.of_tasks(grid.counts.any(axis=0))
         drawn = stats.bootstrap(grid)
@@ -136,7 +136,7 @@ def _of_study(study: Any, by: RankBy) -> Board:
             Place(
                 name,
                 study.labels[name],
-                _or(grid.means[index], None),
+                _known(grid.means[index]),
                 interval.low if interval is not None and known else None,
                 interval.high if interval is not None and known else None,
                 int((grid.counts[index] > 0).sum()),
@@ -145,7 +145,7 @@ def _of_study(study: Any, by: RankBy) -> Board:
         )
     places.sort(key=lambda place: place.synthetic)
     values = {
-        (name, task): (_or(grid.task_means[row, column], None), int(grid.counts[row, column]))
+        (name, task): (_known(grid.task_means[row, column]), int(grid.counts[row, column]))
         for row, name in enumerate(grid.configurations)
         for column, task in enumerate(grid.tasks)
     }
@@ -154,11 +154,12 @@ def _of_study(study: Any, by: RankBy) -> Board:
         return board
     first, second = (drawn.grid.configurations.index(place.configuration) for place in board.real[:2])
     _, better = drawn.difference(first, second)
-    return Board(board.dataset, board.places, board.tasks, board.spots, _or(better, None))
+    return Board(board.dataset, board.places, board.tasks, board.spots, _known(better))
 
 
-def _or(value: Any, default: float | None) -> float | None:
-    return float(value) if value == value else default
+def _known(value: Any) -> float | None:
+    """Return a number of NumPy's as Python's, NaN as ``None``."""
+    return float(value) if value == value else None
 
 
 def _of_lines(lines: Sequence[Line], order: Sequence[str], by: RankBy) -> Board:

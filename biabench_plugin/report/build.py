@@ -17,7 +17,7 @@ from rich.table import Table
 
 from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
-from biabench_plugin.report.board import HARD, boards
+from biabench_plugin.report.board import HARD, Board, boards
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.summary import Line, RankBy, summarise
 from biabench_plugin.report.trial_page import FOLDER, RowKey, TrialPage, digest, style, write_pages
@@ -39,6 +39,7 @@ class Report:
     labels: Mapping[str, str]
     rank_by: RankBy
     order: list[str]
+    boards: list[Board]
 
     def terminal_lines(self, *, colour: bool = False) -> list[str]:
         """Return one row per configuration, one per failing trial, and the paths, at most 100 columns wide.
@@ -49,7 +50,8 @@ class Report:
             Whether the reader is a terminal that shows colours; without it the lines hold no escape sequence.
         """
         if not self.rows:
-            return ["no trials were recorded", f"campaign  {self.folder}", f"report    {self.page}"]
+            ranked = _text(self._ranking(), colour).splitlines() if self.boards else ["no trials were recorded"]
+            return [*ranked, f"report    {self.page}"]
         lines = _text(self._scores(), colour).splitlines() + _text(self._configurations(), colour).splitlines()
         failing = [row for row in self.rows if row.status != "delivered"]
         for row in failing[:FAILING]:
@@ -64,6 +66,17 @@ class Report:
             warnings.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
         lines += [_paint(text, "33", colour) for text in warnings]
         return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
+
+    def _ranking(self) -> Table:
+        """Runs of leaderboard entries and CSV files, which are no trials of a campaign."""
+        table = Table(box=None, pad_edge=False)
+        table.add_column("configuration", no_wrap=True, overflow="ellipsis")
+        for name in (self.rank_by, "95 % interval", "tasks"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for place in (place for board in self.boards for place in board.places):
+            interval = "–" if place.low is None else f"{place.low:.3f} to {place.high:.3f}"
+            table.add_row(place.label, _number(place.value), interval, str(place.tasks))
+        return table
 
     def _scores(self) -> Table:
         """Tasks down, configurations across, while they fit; otherwise the first ones."""
@@ -162,8 +175,17 @@ def build(
     exported, runs = _statistics(found, tasks, out / "report", compare=compare)
     slugs = {row.task for row in rows} | {run.task for run in runs or ()}
     labels = {slug: task.label for slug, task in tasks.items()} | {slug: slug for slug in slugs if slug not in tasks}
+    order = _order(slugs, tasks)
     report = Report(
-        out, out / "leaderboard.json", out / "report" / "index.html", rows, lines, labels, rank_by, _order(slugs, tasks)
+        folder=out,
+        leaderboard=out / "leaderboard.json",
+        page=out / "report" / "index.html",
+        rows=rows,
+        lines=lines,
+        labels=labels,
+        rank_by=rank_by,
+        order=order,
+        boards=boards(lines, runs, tasks, order, rank_by),
     )
     write_atomically(report.leaderboard, json.dumps(_leaderboard(report), indent=1, sort_keys=True) + "\n")
     pages = write_pages(rows, report.page.parent / FOLDER, tasks)
@@ -244,16 +266,15 @@ def _page(
         if row.key in links:
             first.setdefault((row.dataset, row.configuration, row.task), links[row.key].href)
             first.setdefault((_published(row), row.configuration, row.task), links[row.key].href)
-    found = boards(report.lines, runs, tasks, report.order, report.rank_by)
     script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         report=report,
         lines=report.lines,
         rows=report.rows,
-        boards=found,
+        boards=report.boards,
         hard=HARD,
         trials=len(report.rows) if runs is None else len(runs),
-        places=sum(len(board.places) for board in found),
+        places=sum(len(board.places) for board in report.boards),
         labels=report.labels,
         difficulty={slug: _difficulty(slug, tasks) for slug in report.labels},
         links=first,

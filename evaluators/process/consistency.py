@@ -350,7 +350,8 @@ def _agree(stated: NDArray[np.float64], known: NDArray[np.float64]) -> bool:
 def _close(stated: NDArray[np.float64], known: NDArray[np.float64], factor: float) -> NDArray[np.bool_]:
     """Return for each row of ``known`` whether all its values are those stated, up to rounding and a factor."""
     rounding = 0.5 * np.array([_unit_in_last_place(value) for value in stated])
-    return (np.abs(stated - known) <= np.maximum(np.abs(known) * (factor - 1), rounding) + 1e-9).all(axis=-1)
+    near = np.abs(stated - known) <= np.maximum(np.abs(known) * (factor - 1), rounding) + 1e-9
+    return np.asarray(near.all(axis=-1), bool)
 
 
 def _unit_in_last_place(value: float) -> float:

@@ -107,10 +107,15 @@ def test_hostile_text_stays_text(tmp_path: Path, add: Callable[..., TrialRecord]
     write_record(record, tmp_path / record.run_folder)
     made = build([tmp_path], tmp_path, {})
     page = made.page.read_text()
-    assert "<script" not in page
-    assert "<img" not in page
-    assert "&lt;script&gt;" in page
-    assert "default-src 'none'" in page
+    trial = next((tmp_path / "report" / "trials").glob("*.html")).read_text()
+    for text in (page, trial):
+        assert payload not in text
+        assert "<img" not in text
+        assert "default-src 'none'" in text
+        assert "unsafe-inline" not in text
+    assert page.count("<script") == 1  # our own, allowed by its digest alone
+    assert "<script" not in trial
+    assert "&lt;script&gt;" in trial
 
 
 def test_same_records_give_the_same_files(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
