@@ -65,7 +65,7 @@ class Board:
         sure = f" (95 % interval {first.low:.2f} to {first.high:.2f})" if first.low is not None else ""
         agents = "" if any(not place.synthetic for place in self.places) else "Only synthetic agents ran. "
         verb = "reached" if len(self.real) == 1 else "is best with"
-        return f"{agents}{first.label} {verb} {first.value:.2f}{sure}, averaged over {first.tasks} task(s)."
+        return f"{agents}{first.label} {verb} {first.value:.2f}{sure}, averaged over {_tasks(first.tasks)}."
 
     @property
     def certainty(self) -> str:
@@ -91,6 +91,10 @@ class Board:
             if known and max(known) < HARD:
                 found.append(task)
         return found
+
+
+def _tasks(number: int) -> str:
+    return f"{number} task" if number == 1 else f"{number} tasks"
 
 
 def boards(
