@@ -101,7 +101,9 @@ def count_statements(text: str, forms: frozenset[str]) -> list[Statement]:
 
 def _partial(line: str, start: int, end: int) -> bool:
     """Whether the words around a number say that it counts a part, or something before a selection."""
-    return bool(_PART.search(line[max(0, start - 30) : start]) or _PART.search(line[end : end + 40]))
+    before = re.split(r"[;.(]", line[max(0, start - 30) : start])[-1]
+    after = re.split(r"[;,.(]", line[end : end + 40])[0]
+    return bool(_PART.search(before) or _PART.search(after))
 
 
 def _statement(line: str, number: str) -> Statement:
