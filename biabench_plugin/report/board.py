@@ -196,6 +196,7 @@ def _spots(
     values: Mapping[tuple[str, str], tuple[float | None, int]], refused: set[tuple[str, str]], synthetic: set[str]
 ) -> dict[tuple[str, str], Spot]:
     best: dict[str, float] = {}
+    compared = len({name for name, _ in values} - synthetic) > 1
     for (name, task), (value, _) in values.items():
         if value is not None and name not in synthetic:
             best[task] = max(best.get(task, 0.0), value)
@@ -204,7 +205,7 @@ def _spots(
             value,
             scored,
             value is None and (name, task) in refused,
-            value is not None and name not in synthetic and 0 < value >= best[task] - 5e-4,
+            compared and value is not None and name not in synthetic and 0 < value >= best[task] - 5e-4,
         )
         for (name, task), (value, scored) in values.items()
     }

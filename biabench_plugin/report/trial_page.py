@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from agents.transcript import FILE_NAME as TRANSCRIPT
 from agents.transcript import Step, read_transcript
 from biabench_plugin import checkout
-from biabench_plugin.records import FILE_NAME, write_atomically
+from biabench_plugin.records import FILE_NAME
 from biabench_plugin.report.consistency import audit_attempt
 from biabench_plugin.report.previews import Truth, drawings, preview, truth_of
 from biabench_plugin.report.rows import Row
@@ -115,10 +115,17 @@ def write_pages(rows: Sequence[Row], folder: Path, tasks: Mapping[str, TaskSpec]
                     path = folder / page_name(row)
                     text = _render(template, row, tasks.get(row.task), truth, pictures, audit, neighbours[row.key])
                     stamp = _stamp(row, tasks.get(row.task), neighbours[row.key])
-                    write_atomically(path, text.replace("<!-- stamp -->", f"<!-- made from {stamp} -->", 1))
+                    _write(path, text.replace("<!-- stamp -->", f"<!-- made from {stamp} -->", 1))
                     pages[row.key] = TrialPage(path, audit)
     _remove_others(folder, set(names))
     return pages
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a page whole or not at all; unlike a record it can be made again, so nothing waits for the disk."""
+    part = path.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 def _data_of(row: Row) -> tuple[str, str, str]:
