@@ -159,16 +159,21 @@ def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
     load_simulator(task.folder).make(destination, seed)
 
 
-def demo_folder(task: TaskSpec, seed: int) -> Path:
-    """Return the cached demo data of a task and seed, building them once; the folder's name gives nothing away."""
+def demo_path(task: TaskSpec, seed: int) -> Path:
+    """Return where the demo data of a task and seed are cached; the folder's name gives nothing away."""
     digest = hashlib.sha256(f"{task.slug}:{seed}".encode())
     for path in (task.folder / "demo.py", *sorted(Path(__file__).resolve().parent.parent.glob("tasks/_*.py"))):
         if path.is_file():
             digest.update(path.read_bytes())
     for package in ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs"):
         digest.update(version(package).encode())
-    root = cache_dir() / "demo"
-    folder = root / digest.hexdigest()[:24]
+    return cache_dir() / "demo" / digest.hexdigest()[:24]
+
+
+def demo_folder(task: TaskSpec, seed: int) -> Path:
+    """Return the cached demo data of a task and seed, building them once."""
+    folder = demo_path(task, seed)
+    root = folder.parent
     if folder.is_dir():
         return folder
     root.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ from evaluators import check_parameters
 if TYPE_CHECKING:
     from biabench_plugin.report.summary import RankBy
 
+_LEAST_DRAWN = 12  # runs; `biabench report` draws any number
 _EVALUATION_BACKSTOP_SECONDS = 2 * 3600.0
 
 
@@ -301,7 +302,7 @@ class TrialSession:
             junit = getattr(self.config.option, "xmlpath", None)
             self._judge(session, junit)
             paths = [self.folder] if junit is None else [self.folder, Path(junit)]
-            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by)
+            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by, least_drawn=_LEAST_DRAWN)
         return result
 
     def _judge(self, session: pytest.Session, junit: str | None) -> None:
@@ -350,5 +351,5 @@ class TrialSession:
         if self.report is None:
             return
         terminalreporter.section("biabench")
-        for line in [*self.report.terminal_lines(), *self.judged]:
+        for line in [*self.report.terminal_lines(colour=terminalreporter.hasmarkup), *self.judged]:
             terminalreporter.write_line(line)

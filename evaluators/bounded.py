@@ -22,10 +22,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evaluators.model import Deliverable, OutcomeScore, OutcomeSpec, Problem, TruthError
 from evaluators.outcome.parameters import read_parameters
@@ -184,6 +184,73 @@ def agreement_bounded(
 def warm_up() -> None:
     """Start the server of this process now and wait until it has loaded the scoring libraries."""
     _ask({"do": "nothing", "memory_bytes": Limits().memory_bytes}, _START_SECONDS)
+
+
+def inspect_bounded(
+    what: Literal["audit", "look"],
+    deliverables: Sequence[Deliverable],
+    paths: Mapping[str, Path | None],
+    *,
+    final_message: str | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Any] | str:
+    """Audit or look at a submission in a bounded child process, for a report.
+
+    Parameters
+    ----------
+    what
+        ``audit`` gives :class:`evaluators.process.consistency.Audit` (paths ``submission``, ``transcript``), ``look``
+        gives :class:`evaluators.previews.Preview` (paths ``submission``, ``reference``, ``input``), as JSON values.
+    final_message
+        The run's closing message, for ``audit``.
+
+    Returns
+    -------
+    dict or str
+        The values, or in words why there are none: these files were too much for the child.
+    """
+    limits = limits or Limits(memory_bytes=4 << 30, seconds=120.0)
+    reply = _ask(
+        {
+            "do": what,
+            "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
+            "paths": {name: None if path is None else _encoded(path) for name, path in paths.items()},
+            "final_message": final_message,
+            "memory_bytes": limits.memory_bytes,
+        },
+        limits.seconds,
+    )
+    return dict(reply["found"]) if "found" in reply else shown(str(reply.get("message", "no answer")), 600)
+
+
+def replay_bounded(
+    outcome: OutcomeSpec,
+    deliverables: Sequence[Deliverable],
+    truth: Path,
+    folder: Path,
+    input_dir: Path | None = None,
+    limits: Limits | None = None,
+) -> str | None:
+    """Write the perfect submission into ``folder`` in a child process; return why that was not possible, or ``None``.
+
+    For pictures of truth beside a submission; :func:`evaluators.replay` raises instead.
+    """
+    limits = limits or Limits(seconds=300.0)
+    reply = _ask(
+        {
+            "do": "replay",
+            "outcome": outcome.model_dump(mode="json"),
+            "deliverables": [deliverable.model_dump(mode="json") for deliverable in deliverables],
+            "paths": {
+                "truth": _encoded(truth),
+                "folder": _encoded(folder),
+                "input": None if input_dir is None else _encoded(input_dir),
+            },
+            "memory_bytes": limits.memory_bytes,
+        },
+        limits.seconds,
+    )
+    return None if reply.get("replayed") else str(reply.get("truth_error", reply.get("message", "no answer")))
 
 
 class _ServerEndedError(RuntimeError):

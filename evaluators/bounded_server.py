@@ -83,6 +83,8 @@ def _do(request: dict[str, Any]) -> dict[str, Any]:
         return {}
     if request["do"] == "gather":
         return _gather(request)
+    if request["do"] in ("audit", "look", "replay"):
+        return _inspect(request)
     outcome = OutcomeSpec.model_validate(request["outcome"])
     deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
     submission = _decoded(request["submission"])
@@ -109,6 +111,27 @@ def _gather(request: dict[str, Any]) -> dict[str, Any]:
         budgets=Budgets(**request["budgets"]),
     )
     return {"evidence": gather(source, decode=request["decode"]).model_dump(mode="json")}
+
+
+def _inspect(request: dict[str, Any]) -> dict[str, Any]:
+    """Look at a submission, or write the perfect one, for a report: no score depends on it."""
+    deliverables = [Deliverable.model_validate(entry) for entry in request["deliverables"]]
+    paths: dict[str, Any] = {name: path and _decoded(path) for name, path in request["paths"].items()}
+    if request["do"] == "audit":
+        from evaluators.process.consistency import audit_files
+
+        found: Any = audit_files(paths["submission"], deliverables, request["final_message"], paths["transcript"])
+    elif request["do"] == "replay":
+        from evaluators.evaluation import replay
+
+        outcome = OutcomeSpec.model_validate(request["outcome"])
+        replay(outcome, deliverables, paths["truth"], paths["input"], paths["folder"])
+        return {"replayed": True}
+    else:
+        from evaluators.previews import look
+
+        found = look(paths["submission"], deliverables, paths["reference"], paths["input"])
+    return {"found": found.model_dump(mode="json")}
 
 
 def _bound(memory_bytes: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +32,7 @@ def report(
     """Aggregate runs: every table and figure, leaderboard.json, report/index.html and a summary."""
     from biabench_plugin.records import RecordError
     from biabench_plugin.report import build
-    from biabench_plugin.report.export import export
     from biabench_plugin.report.reviews import read_reviews
-    from biabench_plugin.report.runs import load_runs, with_paper
 
     if compare not in (None, "paper"):
         stop(f"--compare {compare}: expected paper")
@@ -47,14 +47,8 @@ def report(
     folder = out or next(iter(campaigns), Path.cwd())
     specs = find_tasks(tasks)
     try:
-        runs = load_runs(paths, specs)
-        if compare:
-            runs = with_paper(runs, specs)
         reviewed = [] if reviews is None else read_reviews(reviews)
-        exported = export(runs, specs, folder / "report", reviewed)
-        records = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
-        made = build(records, folder, specs, rank_by=rank_by)  # type: ignore[arg-type]
+        made = build(paths, folder, specs, rank_by=rank_by, compare=bool(compare), reviewed=reviewed)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))
-    print("\n".join(made.terminal_lines()))
-    print(f"{len(exported.tables)} tables, {len(exported.figures)} figures of {len(runs)} runs: {exported.folder}")
+    print("\n".join(made.terminal_lines(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)))

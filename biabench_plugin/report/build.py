@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
@@ -16,11 +16,17 @@ from rich.table import Table
 
 from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
+from biabench_plugin.report.board import HARD, Board, boards
+from biabench_plugin.report.export import Exported, export
+from biabench_plugin.report.reviews import Reviewed
 from biabench_plugin.report.rows import Row, load
+from biabench_plugin.report.runs import Run, load_runs, with_paper
 from biabench_plugin.report.summary import Line, RankBy, summarise
+from biabench_plugin.report.trial_page import FOLDER, RowKey, TrialPage, digest, style, write_pages
 from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 WIDTH = 100
+FAILING = 50  # rows of failing trials in a terminal
 
 
 @dataclass(frozen=True)
@@ -35,24 +41,44 @@ class Report:
     labels: Mapping[str, str]
     rank_by: RankBy
     order: list[str]
+    boards: list[Board]
 
-    def terminal_lines(self) -> list[str]:
-        """Return the score table, the failing trials and the paths, at most 100 columns wide."""
+    def terminal_lines(self, *, colour: bool = False) -> list[str]:
+        """Return one row per configuration, one per failing trial, and the paths, at most 100 columns wide.
+
+        Parameters
+        ----------
+        colour
+            Whether the reader is a terminal that shows colours; without it the lines hold no escape sequence.
+        """
         if not self.rows:
-            return ["no trials were recorded", f"campaign  {self.folder}"]
-        text = _text(self._scores()) + _text(self._configurations())
+            ranked = _text(self._ranking(), colour).splitlines() if self.boards else ["no trials were recorded"]
+            return [*ranked, f"report    {self.page}"]
+        lines = _text(self._scores(), colour).splitlines() + _text(self._configurations(), colour).splitlines()
         failing = [row for row in self.rows if row.status != "delivered"]
-        lines = text.splitlines()
-        for row in failing[:20]:
-            what = f"{row.task} {row.configuration} r{row.repeat}: {row.status}: {row.note}"
-            lines.append(what if len(what) <= WIDTH else what[: WIDTH - 1] + "…")
-        if len(failing) > 20:
-            lines.append(f"… and {len(failing) - 20} more trials that did not deliver")
+        for row in failing[:FAILING]:
+            what = f"{row.task} {row.configuration} r{row.repeat}: {row.status}: {' '.join(row.note.split())}"
+            lines.append(_paint(what if len(what) <= WIDTH else what[: WIDTH - 1] + "…", "31", colour))
+        if len(failing) > FAILING:
+            lines.append(f"… and {len(failing) - FAILING} more trials that did not deliver; the report lists them")
+        warnings = []
         if any(line.demo for line in self.lines):
-            lines.append("Demo data: these scores check an installation; they are not benchmark results.")
+            warnings.append("Demo data: these scores check an installation; they are not benchmark results.")
         if uncontained := sum(line.uncontained for line in self.lines if not line.synthetic):
-            lines.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
+            warnings.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
+        lines += [_paint(text, "33", colour) for text in warnings]
         return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
+
+    def _ranking(self) -> Table:
+        """Runs of leaderboard entries and CSV files, which are no trials of a campaign."""
+        table = Table(box=None, pad_edge=False)
+        table.add_column("configuration", no_wrap=True, overflow="ellipsis")
+        for name in (self.rank_by, "95 % interval", "tasks"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for place in (place for board in self.boards for place in board.places):
+            interval = "–" if place.low is None else f"{place.low:.3f} to {place.high:.3f}"
+            table.add_row(place.label, _number(place.value), interval, str(place.tasks))
+        return table
 
     def _scores(self) -> Table:
         """Tasks down, configurations across, while they fit; otherwise the first ones."""
@@ -108,36 +134,100 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _text(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=WIDTH, color_system=None, markup=False, highlight=False)
+def _paint(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour else text
+
+
+def _text(table: Table, colour: bool) -> str:
+    stream = io.StringIO()
+    system: Literal["standard"] | None = "standard" if colour else None
+    console = Console(
+        file=stream, width=WIDTH, color_system=system, force_terminal=colour, markup=False, highlight=False
+    )
     console.print(table)
-    stream = console.file
-    assert isinstance(stream, io.StringIO)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n\n"
 
 
-def build(paths: Iterable[Path], out: Path, tasks: Mapping[str, TaskSpec], *, rank_by: RankBy = "outcome") -> Report:
-    """Aggregate campaigns and JUnit files; write ``leaderboard.json`` and ``report/index.html`` below ``out``."""
-    rows = load(path for path in paths if path.exists())
+def build(
+    paths: Iterable[Path],
+    out: Path,
+    tasks: Mapping[str, TaskSpec],
+    *,
+    rank_by: RankBy = "outcome",
+    compare: bool = False,
+    reviewed: Sequence[Reviewed] = (),
+    least_drawn: int = 0,
+) -> Report:
+    """Aggregate runs; write ``leaderboard.json`` and ``report/`` below ``out``.
+
+    Parameters
+    ----------
+    paths
+        Campaign folders, JUnit XML files, leaderboard entries and run CSVs. One that does not exist is passed over.
+    out
+        Gets ``leaderboard.json`` and ``report/index.html`` with ``report/trials/``, ``tables/`` and ``figures/``.
+    tasks
+        Task specifications by slug.
+    rank_by
+        Which score orders configurations.
+    compare
+        Whether the study's configurations stand beside these runs.
+    reviewed
+        Rubric items that an expert and judges decided, for the tables and the figure of agreement.
+    least_drawn
+        Figures are left out of a report on fewer runs than this.
+    """
+    found = [path for path in paths if path.exists()]
+    rows = load(path for path in found if path.is_dir() or path.suffix.lower() == ".xml")
     lines = summarise(rows, rank_by)
-    labels = {slug: task.label for slug, task in tasks.items()} | {
-        row.task: row.task for row in rows if row.task not in tasks
-    }
+    exported, runs = _statistics(
+        found, tasks, out / "report", compare=compare, reviewed=reviewed, least_drawn=least_drawn
+    )
+    slugs = {row.task for row in rows} | {run.task for run in runs}
+    labels = {slug: task.label for slug, task in tasks.items()} | {slug: slug for slug in slugs if slug not in tasks}
+    order = _order(slugs, tasks)
     report = Report(
-        out, out / "leaderboard.json", out / "report" / "index.html", rows, lines, labels, rank_by, _order(rows, tasks)
+        folder=out,
+        leaderboard=out / "leaderboard.json",
+        page=out / "report" / "index.html",
+        rows=rows,
+        lines=lines,
+        labels=labels,
+        rank_by=rank_by,
+        order=order,
+        boards=boards(runs, tasks, rank_by),
     )
     write_atomically(report.leaderboard, json.dumps(_leaderboard(report), indent=1, sort_keys=True) + "\n")
-    write_atomically(report.page, _page(report, tasks))
+    pages = write_pages(rows, report.page.parent / FOLDER, tasks)
+    write_atomically(report.page, _page(report, tasks, pages, exported, runs))
     return report
 
 
-def _order(rows: Iterable[Row], tasks: Mapping[str, TaskSpec]) -> list[str]:
+def _statistics(
+    paths: Sequence[Path],
+    tasks: Mapping[str, TaskSpec],
+    folder: Path,
+    *,
+    compare: bool,
+    reviewed: Sequence[Reviewed],
+    least_drawn: int,
+) -> tuple[Exported | None, list[Run]]:
+    """Read the runs and write every table and figure of them."""
+    runs = load_runs(paths, tasks)
+    if compare:
+        runs = with_paper(runs, tasks)
+    draw = len(runs) >= least_drawn
+    return (export(runs, tasks, folder, reviewed, draw=draw) if runs else None), runs
+
+
+def _order(slugs: Iterable[str], tasks: Mapping[str, TaskSpec]) -> list[str]:
     """Easy tasks first, as in the paper's tables; tasks that are not at hand last."""
+    return sorted(slugs, key=lambda slug: (_difficulty(slug, tasks)[0], slug))
+
+
+def _difficulty(slug: str, tasks: Mapping[str, TaskSpec]) -> tuple[int, str]:
     ranks = {difficulty: rank for rank, difficulty in enumerate(Difficulty)}
-    return sorted(
-        {row.task for row in rows},
-        key=lambda slug: (ranks[tasks[slug].difficulty] if slug in tasks else len(ranks), slug),
-    )
+    return (ranks[tasks[slug].difficulty], tasks[slug].difficulty.value) if slug in tasks else (len(ranks), "")
 
 
 def _leaderboard(report: Report) -> dict[str, Any]:
@@ -157,26 +247,72 @@ def _leaderboard(report: Report) -> dict[str, Any]:
     }
 
 
-def _page(report: Report, tasks: Mapping[str, TaskSpec]) -> str:
+@dataclass(frozen=True)
+class _Link:
+    """A trial's page as the overview shows it."""
+
+    href: str
+    contradictions: list[str]
+
+
+def _page(
+    report: Report,
+    tasks: Mapping[str, TaskSpec],
+    pages: Mapping[RowKey, TrialPage],
+    exported: Exported | None,
+    runs: Sequence[Run],
+) -> str:
     environment = Environment(
         loader=PackageLoader("biabench_plugin", "report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["score"] = _number
-    environment.globals["shade"] = _shade
+    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    links = {
+        key: _Link(
+            f"{FOLDER}/{page.path.name}", [] if page.audit is None else [f.code for f in page.audit.contradictions]
+        )
+        for key, page in pages.items()
+    }
+    first: dict[tuple[str, str, str], str] = {}
+    for row in report.rows:
+        if row.key in links:
+            first.setdefault((row.dataset, row.configuration, row.task), links[row.key].href)
+            first.setdefault((_published(row), row.configuration, row.task), links[row.key].href)
+    script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         report=report,
         lines=report.lines,
         rows=report.rows,
-        tasks=[(slug, tasks.get(slug)) for slug in report.order],
+        boards=report.boards,
+        hard=HARD,
+        trials=len(runs),
+        places=sum(len(board.places) for board in report.boards),
+        labels=report.labels,
+        difficulty={slug: _difficulty(slug, tasks) for slug in report.labels},
+        links=first,
+        pages=links,
+        contradictions=_contradictions(report.rows, links),
+        several_datasets=len({row.dataset for row in report.rows}) > 1,
+        figures=[] if exported is None else exported.figures,
+        tables=[] if exported is None else exported.tables,
         version=checkout.version(),
-        relative=lambda path: _relative(path, report.page.parent),
+        style=style(),
+        style_digest=digest(style()),
+        script=script,
+        script_digest=digest(script),
     )
 
 
-def _relative(path: Path | None, start: Path) -> str | None:
-    return None if path is None else Path(os.path.relpath(path, start)).as_posix()
+def _published(row: Row) -> str:
+    """Return the name by which statistics call a row's dataset."""
+    return "full" if row.record is not None and row.record.dataset.kind == "full" else row.dataset
 
 
-def _shade(value: float | None) -> str:
-    """Background of a heat-map cell: a single-hue ramp, readable in light and dark."""
-    return "transparent" if value is None else f"rgba(20, 120, 140, {0.08 + 0.62 * value:.2f})"
+def _contradictions(rows: Iterable[Row], links: Mapping[RowKey, _Link]) -> dict[tuple[str, str], int]:
+    """Trials per configuration whose words contradict their files."""
+    found: dict[tuple[str, str], int] = {}
+    for row in rows:
+        if row.key in links:
+            name = (row.dataset, row.configuration)
+            found[name] = found.get(name, 0) + bool(links[row.key].contradictions)
+    return found

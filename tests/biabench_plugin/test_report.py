@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from biabench_plugin.records import DatasetIdentity, RecordError, TrialRecord, j
 from biabench_plugin.report import build
 from biabench_plugin.report.rows import Row, from_junit, load
 from biabench_plugin.report.summary import summarise
+from biabench_plugin.taskspec import load_tasks
 from evaluators.model import OutcomeScore, Problem
 
 
@@ -107,10 +110,15 @@ def test_hostile_text_stays_text(tmp_path: Path, add: Callable[..., TrialRecord]
     write_record(record, tmp_path / record.run_folder)
     made = build([tmp_path], tmp_path, {})
     page = made.page.read_text()
-    assert "<script" not in page
-    assert "<img" not in page
-    assert "&lt;script&gt;" in page
-    assert "default-src 'none'" in page
+    trial = next((tmp_path / "report" / "trials").glob("*.html")).read_text()
+    for text in (page, trial):
+        assert payload not in text
+        assert "<img" not in text
+        assert "default-src 'none'" in text
+        assert "unsafe-inline" not in text
+    assert page.count("<script") == 1  # our own, allowed by its digest alone
+    assert "<script" not in trial
+    assert "&lt;script&gt;" in trial
 
 
 def test_same_records_give_the_same_files(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
@@ -127,6 +135,39 @@ def test_terminal_summary_fits_and_names_failures(tmp_path: Path, add: Callable[
     lines = build([tmp_path], tmp_path, {}).terminal_lines()
     assert max(map(len, lines[:-2])) <= 100
     assert any(line.startswith("b x[brief] r1: crashed: exit code 3") for line in lines)
+
+
+def test_terminal_rows_and_colour(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "good[brief]", 0.9)
+    add("a", "bad[brief]", 0.0, status=EndState.NO_DELIVERABLE, status_reason="nothing\nthere")
+    made = build([tmp_path], tmp_path, {})
+    plain, coloured = made.terminal_lines(), made.terminal_lines(colour=True)
+    assert not any("\x1b" in line for line in plain)
+    assert any("\x1b" in line for line in coloured)
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in coloured] == plain
+    rows = plain[plain.index(next(line for line in plain if line.startswith("configuration"))) :]
+    assert sum(line.startswith("good[brief]") for line in rows) == 1
+    assert sum(line.startswith("bad[brief]") for line in rows) == 1
+    assert [line for line in plain if "no_deliverable" in line] == ["a bad[brief] r1: no_deliverable: nothing there"]
+
+
+def test_board_says_who_is_best_and_where_everybody_fails(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    for name, scores in {"x": (0.9, 0.1), "y": (0.7, 0.15)}.items():
+        for task, score in zip(("a", "b"), scores, strict=True):
+            add(task, f"{name}[brief]", score)
+    (board,) = build([tmp_path], tmp_path, {}).boards
+    assert board.best.startswith("x[brief] is best with 0.50")
+    assert "y[brief]" in board.certainty
+    assert board.hard == ["b"]
+    assert [key for key, spot in board.spots.items() if spot.best] == [("x[brief]", "a"), ("y[brief]", "b")]
+
+
+def test_synthetic_agents_are_never_the_best(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.4)
+    path = tmp_path / add("a", "replay[brief]", 1.0).run_folder / "record.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"synthetic": True}))
+    (board,) = build([tmp_path], tmp_path, {}).boards
+    assert board.best.startswith("x[brief] reached 0.40")
 
 
 def _junit(path: Path, cases: str) -> Path:
@@ -180,3 +221,20 @@ def test_row_of_an_item_that_never_ran_counts_nowhere() -> None:
     row = Row("a", "x[brief]", "x", "demo", 1, "skipped", "no key", None, 0, None)
     assert not row.counts
     assert not replace(row, status="delivered").counts
+
+
+@pytest.mark.full
+def test_720_records_take_less_than_20_seconds(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    tasks = load_tasks(Path(__file__).resolve().parents[2] / "tasks")
+    for agent in range(15):
+        for slug in tasks:
+            for repeat in (1, 2, 3):
+                add(slug, f"a{agent}[brief]", (agent * 7 + repeat * 13 + len(slug)) % 100 / 100, repeat=repeat)
+    seconds = []
+    for _ in range(2):
+        began = time.monotonic()
+        build([tmp_path], tmp_path, tasks)
+        seconds.append(time.monotonic() - began)
+    print(f"720 records: {seconds[0]:.1f} s; again {seconds[1]:.1f} s")
+    assert max(seconds) < 20
+    assert len(list((tmp_path / "report" / "trials").glob("*.html"))) == 720
