@@ -18,13 +18,13 @@ from evaluators.process.model import Judgement, JudgeUsage
 from evaluators.process.prices import price_of
 from evaluators.process.requests import Asking
 from evaluators.process.store import JudgementError, latest
-from evaluators.process.tags import Ending, tag_run
+from evaluators.process.tags import Ending, read_tags, tag_run
 from evaluators.process.views import RULES, ProcessView, view
 
 NOT_MEASURED = "agreement with human experts: not measured"
 FOLDER = "judging"  # in a campaign: batches under way
 _GROUP = 16  # trials whose requests, with their pictures, are held in memory at once
-_PROPERTIES = ("process", "auditability", "judge", "judge_protocol", "judge_agreement")
+_PROPERTIES = ("process", "auditability", "judge", "judge_protocol", "judge_agreement", "tags")
 
 
 def runs(campaign: Path, tasks: Mapping[str, TaskSpec]) -> Iterator[tuple[Row, Run]]:
@@ -280,6 +280,14 @@ def process_properties(found: ProcessView | None) -> list[tuple[str, str]]:
     return [(f"biabench.{name}", value) for name, value in values.items() if value is not None]
 
 
+def _tag_properties(attempt: Path) -> list[tuple[str, str]]:
+    try:
+        tags = read_tags(attempt)
+    except ValueError:
+        return []
+    return [("biabench.tags", ",".join(tag.tag for tag in tags))] if tags else []
+
+
 def rewrite_junit(campaign: Path, junit: Path | None = None) -> bool:
     """Bring the process properties of a campaign's JUnit file up to date; return whether anything changed.
 
@@ -299,7 +307,7 @@ def rewrite_junit(campaign: Path, junit: Path | None = None) -> bool:
             continue
         for node in [node for node in holder if node.get("name") in names]:
             holder.remove(node)
-        for name, value in process_properties(view_of(record)):
+        for name, value in [*process_properties(view_of(record)), *_tag_properties(record.parent)]:
             ElementTree.SubElement(holder, "property", {"name": name, "value": value})
     text = ElementTree.tostring(tree.getroot(), encoding="unicode")
     if text.encode() == before:

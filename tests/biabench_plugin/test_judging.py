@@ -85,6 +85,7 @@ def test_every_trial_has_tags(campaign: Judged) -> None:
         for agent in AGENTS
     }
     assert tags == {"classical": ["none"], "empty": ["premature_end"], "bluff": ["premature_end"]}
+    assert {agent: found["tags"].split(",") for agent, found in campaign.properties.items()} == tags
 
 
 def test_judgement_knows_the_names_of_the_inputs_and_nothing_of_the_outcome(campaign: Judged) -> None:
