@@ -73,7 +73,7 @@ class Dataset:
             return cls("full", revision=revision)
         path = Path(text).expanduser().resolve()
         if not path.is_dir():
-            raise DatasetError(f"--dataset={text}: expected demo, demo:SEED, full, full:REVISION or an existing folder")
+            raise DatasetError(f"--dataset={text}: expected demo, demo:SEED, full or an existing folder")
         return cls("folder", path=path)
 
     @property
