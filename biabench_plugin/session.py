@@ -295,7 +295,7 @@ class TrialSession:
                 (self.folder / "work").rmdir()
             junit = getattr(self.config.option, "xmlpath", None)
             paths = [self.folder] if junit is None else [self.folder, Path(junit)]
-            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by)
+            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by, figures=False)
         return result
 
     def _looks_only(self) -> bool:

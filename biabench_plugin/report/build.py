@@ -153,6 +153,7 @@ def build(
     *,
     rank_by: RankBy = "outcome",
     compare: bool = False,
+    figures: bool = True,
 ) -> Report:
     """Aggregate runs; write ``leaderboard.json`` and ``report/`` below ``out``.
 
@@ -168,11 +169,13 @@ def build(
         Which score orders configurations.
     compare
         Whether the study's configurations stand beside these runs.
+    figures
+        Whether every table and figure is made, which takes some seconds; a session leaves it to ``biabench report``.
     """
     found = [path for path in paths if path.exists()]
     rows = load(path for path in found if path.is_dir() or path.suffix.lower() == ".xml")
     lines = summarise(rows, rank_by)
-    exported, runs = _statistics(found, tasks, out / "report", compare=compare)
+    exported, runs = _statistics(found, tasks, out / "report", compare=compare, figures=figures)
     slugs = {row.task for row in rows} | {run.task for run in runs or ()}
     labels = {slug: task.label for slug, task in tasks.items()} | {slug: slug for slug in slugs if slug not in tasks}
     order = _order(slugs, tasks)
@@ -194,9 +197,9 @@ def build(
 
 
 def _statistics(
-    paths: Sequence[Path], tasks: Mapping[str, TaskSpec], folder: Path, *, compare: bool
+    paths: Sequence[Path], tasks: Mapping[str, TaskSpec], folder: Path, *, compare: bool, figures: bool
 ) -> tuple[Any, list[Any] | None]:
-    """Write every table and figure; nothing in a build without statistics."""
+    """Read the runs, and write every table and figure; nothing in a build without statistics."""
     try:
         readers = import_module("biabench_plugin.report.runs")
         export = import_module("biabench_plugin.report.export").export
@@ -205,7 +208,7 @@ def _statistics(
     runs = readers.load_runs(paths, tasks)
     if compare:
         runs = readers.with_paper(runs, tasks)
-    return (export(runs, tasks, folder) if runs else None), runs
+    return (export(runs, tasks, folder) if runs and figures else None), runs
 
 
 def _order(slugs: Iterable[str], tasks: Mapping[str, TaskSpec]) -> list[str]:
