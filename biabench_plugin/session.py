@@ -302,7 +302,8 @@ class TrialSession:
             junit = getattr(self.config.option, "xmlpath", None)
             self._judge(session, junit)
             paths = [self.folder] if junit is None else [self.folder, Path(junit)]
-            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by, least_drawn=_LEAST_DRAWN)
+            enough = session.testscollected >= _LEAST_DRAWN
+            self.report = report.build(paths, self.folder, self.tasks, rank_by=self.rank_by, figures=enough)
         return result
 
     def _judge(self, session: pytest.Session, junit: str | None) -> None:

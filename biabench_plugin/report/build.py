@@ -156,7 +156,7 @@ def build(
     rank_by: RankBy = "outcome",
     compare: bool = False,
     reviewed: Sequence[Reviewed] = (),
-    least_drawn: int = 0,
+    figures: bool = True,
 ) -> Report:
     """Aggregate runs; write ``leaderboard.json`` and ``report/`` below ``out``.
 
@@ -174,15 +174,13 @@ def build(
         Whether the study's configurations stand beside these runs.
     reviewed
         Rubric items that an expert and judges decided, for the tables and the figure of agreement.
-    least_drawn
-        Figures are left out of a report on fewer runs than this.
+    figures
+        Whether every table and figure is made, which takes some seconds.
     """
     found = [path for path in paths if path.exists()]
     rows = load(path for path in found if path.is_dir() or path.suffix.lower() == ".xml")
     lines = summarise(rows, rank_by)
-    exported, runs = _statistics(
-        found, tasks, out / "report", compare=compare, reviewed=reviewed, least_drawn=least_drawn
-    )
+    exported, runs = _statistics(found, tasks, out / "report", compare=compare, reviewed=reviewed, figures=figures)
     slugs = {row.task for row in rows} | {run.task for run in runs}
     labels = {slug: task.label for slug, task in tasks.items()} | {slug: slug for slug in slugs if slug not in tasks}
     order = _order(slugs, tasks)
@@ -210,14 +208,13 @@ def _statistics(
     *,
     compare: bool,
     reviewed: Sequence[Reviewed],
-    least_drawn: int,
+    figures: bool,
 ) -> tuple[Exported | None, list[Run]]:
     """Read the runs and write every table and figure of them."""
     runs = load_runs(paths, tasks)
     if compare:
         runs = with_paper(runs, tasks)
-    draw = len(runs) >= least_drawn
-    return (export(runs, tasks, folder, reviewed, draw=draw) if runs else None), runs
+    return (export(runs, tasks, folder, reviewed) if runs and figures else None), runs
 
 
 def _order(slugs: Iterable[str], tasks: Mapping[str, TaskSpec]) -> list[str]:

@@ -24,22 +24,15 @@ class Exported:
 
 
 def export(
-    runs: Sequence[Run],
-    tasks: Mapping[str, TaskSpec],
-    folder: Path,
-    reviewed: Sequence[Reviewed] = (),
-    *,
-    draw: bool = True,
+    runs: Sequence[Run], tasks: Mapping[str, TaskSpec], folder: Path, reviewed: Sequence[Reviewed] = ()
 ) -> Exported:
-    """Make every table and, with ``draw``, every figure of the runs and write them below ``folder``.
+    """Make every table and figure of the runs and write them below ``folder``.
 
     The same runs give the same bytes. Numbers in CSV are not rounded; those of the others are, as printed.
     """
-    tables, figures = all_tables(runs, tasks, reviewed), []
-    if draw:
-        from biabench_plugin.report.figures import all_figures  # only here, so that short sessions load no Matplotlib
+    from biabench_plugin.report.figures import all_figures  # only here, so that short sessions load no Matplotlib
 
-        figures = all_figures(runs, tasks, reviewed)
+    tables, figures = all_tables(runs, tasks, reviewed), all_figures(runs, tasks, reviewed)
     for table in tables:
         _write(folder / "tables" / table.id, table)
     for figure in figures:

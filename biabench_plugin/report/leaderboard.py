@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from importlib import import_module
 from pathlib import Path
 from statistics import mean, median, pstdev, stdev
 from typing import Any, Literal, cast
@@ -22,8 +21,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from biabench_plugin.records import TrialRecord
+from biabench_plugin.report import stats
 from biabench_plugin.report.rows import Row
 from biabench_plugin.taskspec import TaskSpec
+from evaluators.process import store
+from evaluators.process.views import ProcessView
 
 PAPER = Path(__file__).parent / "paper"
 SCHEMA = Path(__file__).parent / "entry_schema.json"
@@ -362,10 +364,6 @@ def _printed(value: float | None, digits: int = 3) -> str:
 
 def intervals(entries: Sequence[Entry]) -> dict[str, tuple[float, float]]:
     """Return the 95 % interval of every entry's mean outcome (hierarchical bootstrap over tasks and runs)."""
-    try:
-        stats = import_module("biabench_plugin.report.stats")
-    except ModuleNotFoundError:
-        return {}
     lines = {entry.id: standing(entry).tasks for entry in entries}
     tasks = sorted({name for found in lines.values() for name in found})
     most = max((len(line.outcome_runs) for found in lines.values() for line in found.values()), default=0)
@@ -555,18 +553,14 @@ def _entry(rows: Sequence[Row], faults: int, tasks: Mapping[str, TaskSpec], abou
     )
 
 
-def _judged(folder: Path | None) -> Any:
+def _judged(folder: Path | None) -> ProcessView | None:
     """Return the latest process view of an attempt; ``None`` where it was not judged."""
     if folder is None or not (folder / "judgements").is_dir():
-        return None
-    try:
-        store = import_module("evaluators.process.store")
-    except ModuleNotFoundError:
         return None
     return store.latest(folder)
 
 
-def _run(row: Row, view: Any) -> EntryRun:
+def _run(row: Row, view: ProcessView | None) -> EntryRun:
     record = row.record
     assert record is not None
     refused = record.status.value == "refused"
