@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from biabench_plugin import exclusions
 from biabench_plugin.records import (
     CURRENT,
     FILE_NAME,
@@ -36,10 +37,12 @@ class Row:
     record: TrialRecord | None
     attempts: int
     folder: Path | None
+    excluded: str | None = None  # the operator's reason
+    faults: int = 0  # attempts that an infrastructure fault ended
 
     @property
     def counts(self) -> bool:
-        return self.record is not None and self.record.counts
+        return self.record is not None and self.record.counts and self.excluded is None
 
     @property
     def outcome(self) -> float | None:
@@ -70,7 +73,21 @@ def _from_attempts(attempts: list[TrialRecord], campaign: Path) -> Row:
         record=record,
         attempts=len(attempts),
         folder=record_path(campaign, record).parent,
+        faults=sum(not found.valid for found in attempts),
     )
+
+
+def _without_excluded(rows: list[Row], campaign: Path) -> list[Row]:
+    """Mark the rows that the operator took out; they stay in every report, with the reason."""
+    reasons = exclusions.active(campaign)
+    marked = []
+    for row in rows:
+        trial = f"tasks/{row.task}/task.yaml::{row.configuration[:-1]}-r{row.repeat}]"
+        reason = exclusions.reason_for(reasons, trial, row.configuration)
+        if reason is not None:
+            row = replace(row, excluded=reason, status="excluded", note=f"excluded by the operator: {reason}")
+        marked.append(row)
+    return marked
 
 
 def from_campaign(campaign: Path) -> list[Row]:
@@ -83,7 +100,8 @@ def from_campaign(campaign: Path) -> list[Row]:
         else:
             trials.setdefault(path.parent.parent, []).append(found)
     rows = [_from_attempts(attempts, campaign) for attempts in trials.values()]
-    return rows + [_damaged(path, error) for path, error in damaged.items() if path.parent.parent not in trials]
+    rows += [_damaged(path, error) for path, error in damaged.items() if path.parent.parent not in trials]
+    return _without_excluded(rows, campaign)
 
 
 def _damaged(path: Path, error: RecordError) -> Row:
@@ -127,7 +145,7 @@ def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> 
         record = read_record(record_file)
         campaign = record_file.parents[len(Path(record.run_folder).parts)]
         siblings = (path for path in record_file.parent.parent.glob(f"attempt-*/{FILE_NAME}") if path != record_file)
-        return _from_attempts([record, *_readable(siblings)], campaign)
+        return _without_excluded([_from_attempts([record, *_readable(siblings)], campaign)], campaign)[0]
     kind, note = "unknown", ""
     for name in ("skipped", "error", "failure"):
         if (node := case.find(name)) is not None:
