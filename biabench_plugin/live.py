@@ -70,7 +70,7 @@ class LiveView:
             self._outcomes[trial] = report.outcome
         prefix = "biabench."
         self._values[trial] = {
-            name.removeprefix(prefix): value for name, value in report.user_properties if name.startswith(prefix)
+            name.removeprefix(prefix): str(value) for name, value in report.user_properties if name.startswith(prefix)
         }
 
     @pytest.hookimpl(trylast=True)
@@ -87,7 +87,8 @@ class LiveView:
             return None
         if report.passed:
             return ("passed" if report.when == "call" else "", "", "")
-        return (report.outcome if report.when == "call" or report.skipped else "error", "", "")
+        word = "error" if report.failed and report.when != "call" else report.outcome
+        return word, "", word.upper()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -108,8 +109,9 @@ class LiveView:
         planned = set(ids)
         self.progress.planned = len(planned)
         self.progress.left = planned
-        slugs = {trial: trial.split("/")[-2] for trial in planned}
-        self.progress.minutes = {trial: tasks[slug].expected_minutes for trial, slug in slugs.items() if slug in tasks}
+        for trial in planned:
+            if (task := tasks.get(trial.split("/")[-2])) is not None:
+                self.progress.minutes[trial] = task.expected_minutes
         self.progress.began = time.time()
         reporter = self._session.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and self._verbosity == 0:

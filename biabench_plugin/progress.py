@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -31,7 +31,7 @@ class Progress:
     running: dict[str, float] = field(default_factory=dict)  # trial -> time.time() of its start
     budget_seconds: float = 0.0
     began: float = 0.0
-    minutes: Mapping[str, float] = field(default_factory=dict)
+    minutes: dict[str, float] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
 
@@ -108,9 +108,3 @@ def _state(values: Mapping[str, str], outcome: str) -> str:
     if outcome == "skipped":
         return "refused" if values.get("status") == "refused" else "excluded"
     return "delivered" if values.get("status") == "delivered" else "failed"
-
-
-def total(values: Iterable[float | None]) -> float | None:
-    """Sum of what is known; ``None`` when nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
