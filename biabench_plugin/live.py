@@ -72,6 +72,8 @@ class LiveView:
         self._values[trial] = {
             name.removeprefix(prefix): str(value) for name, value in report.user_properties if name.startswith(prefix)
         }
+        if report.when not in ("setup", "call", "teardown"):  # what pytest-xdist says of a worker that died
+            self.pytest_runtest_logfinish(trial)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
