@@ -31,6 +31,8 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no trial could be rec
 class InfrastructureFault(pytest.fail.Exception):  # type: ignore[misc,name-defined]
     """The trial says nothing about the agent; pytest shows it as an error, in one sentence, not as a failure."""
 
+    __module__ = "builtins"  # as pytest's own outcomes, so that it is shown without a module's name
+
     def __init__(self, message: str) -> None:
         super().__init__(message, pytrace=False)
 
@@ -72,7 +74,7 @@ def biabench_data(request: pytest.FixtureRequest, biabench_session: TrialSession
     try:
         return biabench_session.data(item.trial.task)
     except (DatasetError, OSError) as error:
-        raise InfrastructureFault(f"{item.trial.task.slug}: no data: {error}") from error
+        raise InfrastructureFault(f"{item.trial.task.slug}: no data: {error}") from None
 
 
 @pytest.fixture
@@ -90,9 +92,9 @@ def biabench_folder(request: pytest.FixtureRequest, biabench_session: TrialSessi
         try:
             held.enter_context(folder.locked())
         except BusyError as error:
-            raise InfrastructureFault(str(error)) from error
+            raise InfrastructureFault(str(error)) from None
         except OSError as error:
-            raise _disk_fault(item, error) from error
+            raise _disk_fault(item, error) from None
         yield folder
 
 
@@ -115,9 +117,9 @@ def biabench_record(
     except TruthError as error:
         raise InfrastructureFault(f"truth of {task.slug} cannot be used: {error}") from None
     except OSError as error:
-        raise _disk_fault(item, error) from error
+        raise _disk_fault(item, error) from None
     except (ValueError, ContainmentError, InputError, BusyError) as error:
-        raise InfrastructureFault(f"{item.trial.id}: {error}") from error
+        raise InfrastructureFault(f"{item.trial.id}: {error}") from None
     known = junit_properties(found, record_path(campaign, found))
     item.user_properties[:] = [*(pair for pair in item.user_properties if pair[0] not in dict(known)), *known]
     if reused:
@@ -155,6 +157,12 @@ def _reuse_or_run(
         return _up_to_date(counting, session, folder, data), True
     if session.waits:
         raise InfrastructureFault(session.lost.get(item.trial.id, "no Slurm job brought this trial to its end"))
+    if (
+        agent.reads_truth
+        and folder.trial.task.truth == "none"
+        and not (data.truth.is_dir() and any(data.truth.iterdir()))
+    ):
+        pytest.skip(f"{agent.name} needs reference data, and this dataset has none for {folder.trial.task.slug}")
     if reason := agent.unavailable():
         pytest.skip(f"{agent.name} cannot run here: {reason}")
     key = session.resume_key(folder.trial, data)

@@ -98,9 +98,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
                 )
             )
         running.until(
-            lambda: "idle" in subprocess.run(
-                ["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, env=os.environ | environment
-            ).stdout,
+            lambda: (
+                "idle"
+                in subprocess.run(
+                    ["sinfo", "-h", "-o", "%t"], capture_output=True, text=True, env=os.environ | environment
+                ).stdout
+            ),
             60,
         )
         yield running

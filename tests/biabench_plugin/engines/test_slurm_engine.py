@@ -53,7 +53,12 @@ class Campaign:
 
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.words, cwd=self._cwd, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.words,
+            cwd=self._cwd,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
 
     def run(self, *more: str) -> tuple[int, str]:
@@ -156,7 +161,11 @@ def test_parameters_of_sbatch() -> None:
     assert found["array_parallelism"] == 8
     assert found["additional_parameters"] == {"licenses": "x"}
     assert parse_parameters(None, 3600.0)["time"] > 120  # room for the retry of a fault
-    for text, message in (("time=30", "shorter than the budget"), ("gpu", "name=value"), ("time=soon", "no time limit")):
+    for text, message in (
+        ("time=30", "shorter than the budget"),
+        ("gpu", "name=value"),
+        ("time=soon", "no time limit"),
+    ):
         with pytest.raises(ValueError, match=message):
             parse_parameters(text, 3600.0)
 
