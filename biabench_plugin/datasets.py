@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -144,6 +144,9 @@ def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
     load_simulator(task.folder).make(destination, seed)
 
 
+_version = cache(version)  # parses a package's metadata each time
+
+
 def demo_folder(task: TaskSpec, seed: int) -> Path:
     """Return the cached demo data of a task and seed, building them once; the folder's name gives nothing away."""
     digest = hashlib.sha256(f"{task.slug}:{seed}".encode())
@@ -151,7 +154,7 @@ def demo_folder(task: TaskSpec, seed: int) -> Path:
         if path.is_file():
             digest.update(path.read_bytes())
     for package in ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs"):
-        digest.update(version(package).encode())
+        digest.update(_version(package).encode())
     root = cache_dir() / "demo"
     folder = root / digest.hexdigest()[:24]
     if folder.is_dir():

@@ -82,6 +82,7 @@ class TrialSession:
             self._decide()
         except (ValueError, RuntimeError, IsolationUnavailable) as error:
             raise pytest.UsageError(str(error)) from error
+        self._demo: dict[str, TaskData] = {}
         self._take_over_collection()
         self.report: Any = None
 
@@ -270,10 +271,14 @@ class TrialSession:
         ]
 
     def data(self, task: TaskSpec) -> TaskData:
-        """Return the task's data, building demo data when needed."""
+        """Return the task's data, building demo data when needed; these cannot change, so they are found once."""
+        if task.slug in self._demo:
+            return self._demo[task.slug]
         located = self.dataset.locate(task)
         if located is None:
             raise DatasetError(f"{self.dataset.path}: does not hold task {task.slug}")
+        if located.kind == "demo":
+            self._demo[task.slug] = located
         return located
 
     def resume_key(self, trial: Trial, data: TaskData, *, contained: bool | None = None) -> str:

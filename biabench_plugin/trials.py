@@ -165,16 +165,34 @@ def _reuse_or_run(
         pytest.skip(f"{agent.name} needs reference data, and this dataset has none for {folder.trial.task.slug}")
     if reason := agent.unavailable():
         pytest.skip(f"{agent.name} cannot run here: {reason}")
+    with folder.leased():
+        same, counting = stored(folder, session, data, rerun)  # another host may have finished it meanwhile
+        if counting is not None:
+            return counting, True
+        return _run(item, folder, agent, session, data, same, fresh=rerun is not None), False
+
+
+def _run(
+    item: TrialItem,
+    folder: TrialFolder,
+    agent: Agent,
+    session: TrialSession,
+    data: TaskData,
+    same: list[TrialRecord],
+    *,
+    fresh: bool,
+) -> TrialRecord:
+    """Run attempts until one says something about the agent; an infrastructure fault is retried once."""
     key = session.resume_key(folder.trial, data)
     attempts = [*same, *session.interrupted(folder, agent, data, key)]
-    tries = MOST_FAULTS if rerun else max(0, MOST_FAULTS - sum(not record.valid for record in attempts))
+    tries = MOST_FAULTS if fresh else max(0, MOST_FAULTS - sum(not record.valid for record in attempts))
     for _ in range(tries):
         with _gpu(item) as device:
             record, _path = execute.run_attempt(folder, agent, session.host, data, device, key)
         attempts = [*attempts, record]
         if record.valid:
             break
-    return current_attempt(attempts), False
+    return current_attempt(attempts)
 
 
 @contextmanager

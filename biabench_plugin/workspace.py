@@ -67,26 +67,36 @@ class TrialFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the trial for this process; a lock dies with its holder.
-
-        Two locks, because neither is enough: the kernel's ends with the process (also while it is stopped), but some
-        network file systems keep it to one host or have none; the lease is a file that its holder keeps renewing, which
-        any host sees, and which a dead process on this host loses at once and a dead host after ``LEASE_SECONDS``.
-        """
+        """Hold the trial against other processes of this host, with a lock of the kernel that ends with its holder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        kernel = FileLock(self.path / ".lock", timeout=_LOCK_SECONDS, fallback_to_soft=False)
+        with ExitStack() as held:
+            try:
+                held.enter_context(FileLock(self.path / ".lock", timeout=_LOCK_SECONDS, fallback_to_soft=False))
+            except Timeout as error:
+                raise self._busy() from error
+            except OSError as error:  # a file system without such locks leaves the lease
+                if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                    raise
+            yield
+
+    @contextmanager
+    def leased(self) -> Iterator[None]:
+        """Hold the trial against other hosts too, while an attempt runs; call it under :meth:`locked`.
+
+        Some network file systems keep the kernel's lock to one host, or have none. The lease is a file that its holder
+        keeps renewing: every host sees it, and it is free when its holder on this host is dead, or when a holder on
+        another host was silent for ``LEASE_SECONDS``.
+        """
         self._lease = SoftFileLease(self.path / LEASE, lease_duration=LEASE_SECONDS, timeout=LEASE_SECONDS * 1.5)
         with ExitStack() as held:
             try:
-                try:
-                    held.enter_context(kernel)
-                except OSError as error:  # a file system without such locks leaves the lease
-                    if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
-                        raise
                 held.enter_context(self._lease)
             except Timeout as error:
-                raise BusyError(f"{self.trial.id}: another process runs this trial in {self.path}") from error
+                raise self._busy() from error
             yield
+
+    def _busy(self) -> BusyError:
+        return BusyError(f"{self.trial.id}: another process runs this trial in {self.path}")
 
     def check_held(self) -> None:
         """Raise :class:`BusyError` when another host took the trial over, having heard nothing of this one."""

@@ -38,7 +38,7 @@ def exclude(
         str,
         typer.Argument(
             metavar="TRIAL|CONFIGURATION",
-            help="A trial's folder or id (tasks/<task>/task.yaml::<name>), or a configuration's id (codex[gpt-5-brief]).",
+            help="A trial's folder or id (tasks/<task>/task.yaml::<name>), or a configuration's id.",
         ),
     ],
     reason: Annotated[str, typer.Option(help="Why; it is shown in every report.")],

@@ -336,7 +336,7 @@ class SlurmEngine:
         session, trial = self._session, job.item.trial
         folder = TrialFolder(self._campaign, trial)
         agent, data = session.agents[trial.configuration.agent], session.data(trial.task)
-        with folder.locked():
+        with folder.locked(), folder.leased():
             close_interrupted(folder, agent, session.host, data, self._experiment(job.item), reason, at_least_one=True)
         self._settle(job)
         if session.is_settled(job.item) or job.tries >= MOST_FAULTS:

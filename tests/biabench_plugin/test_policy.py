@@ -1,4 +1,4 @@
-"""What happens to a trial that went wrong: retried once, excluded, topped up, taken out by the operator, interrupted."""
+"""What happens to a trial that went wrong: retried once, taken out by the operator, topped up, interrupted."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_append_that_was_cut_off_is_no_decision(tmp_path: Path) -> None:
     exclusions.add(tmp_path, "b[brief]", "two")
     assert exclusions.active(tmp_path) == {"a[brief]": "one", "b[brief]": "two"}
     (tmp_path / exclusions.FILE).write_text("nonsense\n")
-    with pytest.raises(RecordError, match="exclusions.jsonl:1"):
+    with pytest.raises(RecordError, match=r"exclusions\.jsonl:1"):
         exclusions.active(tmp_path)
 
 

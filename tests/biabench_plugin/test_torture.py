@@ -126,7 +126,7 @@ def test_killed_at_any_moment_the_same_command_ends_as_if_undisturbed(
         if len(session.records()) == REPEATS:  # everything is done: shake a campaign that is begun over
             _begin_over(session, chance)
         # An agent that is killed has crashed and is scored as it stands: here it has written its files by then.
-        _until(lambda: session.has_written() or controller.poll() is not None)
+        _until(lambda running=controller: session.has_written() or running.poll() is not None)
         time.sleep(chance.uniform(0.0, 0.8))
         if victims := _victims(kind, session, controller):
             os.kill(chance.choice(victims), signal.SIGKILL)
