@@ -45,7 +45,7 @@ MEANING = {
     "TrialRecord.status_reason": "the evidence that decided the end state",
     "TrialRecord.timed_out": "whether the budget ended the run",
     "TrialRecord.quota_exceeded": "whether the output quota ended the run",
-    "TrialRecord.infrastructure": "the fault that makes the attempt say nothing about the agent; null for a valid attempt",
+    "TrialRecord.infrastructure": "the fault that makes the attempt void; null for a valid attempt",
     "TrialRecord.score": "outcome, strict score, metrics and problems; null where a fault left nothing to score",
     "TrialRecord.usage": "what the run consumed, as far as the agent tells",
     "TrialRecord.final_message": "the agent's closing message",
@@ -91,8 +91,8 @@ HEAD = f"""# The record of a trial
 
 Each attempt of a trial leaves `CAMPAIGN/runs/<task>/<configuration>/r<N>/attempt-<k>/record.json`, schema version
 {SCHEMA_VERSION}. It is written once, whole (synced and renamed into place), after the submission is scored; an attempt
-without a record was cut off, and the same command runs the trial again. A signal that an agent does not give is null, never 0.
-Beside it lie `instruction.md` (what the agent was told, byte for byte), `submission/` (what it left) and `logs/`.
+without a record was cut off, and the same command runs the trial again. A signal that an agent does not give is null,
+never 0. Beside it lie `instruction.md` (what the agent was told, byte for byte), `submission/` (what it left) and `logs/`.
 """
 
 
