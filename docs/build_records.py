@@ -92,7 +92,8 @@ HEAD = f"""# The record of a trial
 Each attempt of a trial leaves `CAMPAIGN/runs/<task>/<configuration>/r<N>/attempt-<k>/record.json`, schema version
 {SCHEMA_VERSION}. It is written once, whole (synced and renamed into place), after the submission is scored; an attempt
 without a record was cut off, and the same command runs the trial again. A signal that an agent does not give is null,
-never 0. Beside it lie `instruction.md` (what the agent was told, byte for byte), `submission/` (what it left) and `logs/`.
+never 0. Beside it lie
+`instruction.md` (what the agent was told, byte for byte), `submission/` (what it left) and `logs/`.
 """
 
 
