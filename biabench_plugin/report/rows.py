@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,8 +122,11 @@ def _damaged(path: Path, error: RecordError) -> Row:
     )
 
 
-def from_junit(path: Path) -> list[Row]:
-    """Return one row per trial item of a JUnit file; a record that still lies where the file says is used."""
+def from_junit(path: Path, known: Collection[Path] = ()) -> list[Row]:
+    """Return one row per trial item of a JUnit file; a record that still lies where the file says is used.
+
+    Items whose record lies in one of the ``known`` campaign folders are left out: their rows are there already.
+    """
     try:
         root = ElementTree.parse(path).getroot()  # noqa: S314 - written by pytest, which escapes what it holds
     except (OSError, ElementTree.ParseError) as error:
@@ -134,7 +138,8 @@ def from_junit(path: Path) -> list[Row]:
             for node in case.iter("property")
             if str(node.get("name")).startswith(_PREFIX)
         }
-        if "task" in found and "configuration" in found:
+        held = any(found.get("record", "").startswith(f"{folder}{os.sep}") for folder in known)
+        if "task" in found and "configuration" in found and not held:
             rows.append(_from_case(case, found, path))
     return rows
 
@@ -187,11 +192,13 @@ def _record_file(named: str | None, junit: Path) -> Path | None:
 def load(paths: Iterable[Path]) -> list[Row]:
     """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where it has one."""
     rows: dict[tuple[str, str, str, int, str], Row] = {}
+    campaigns: set[Path] = set()
     for path in paths:
         if path.is_dir():
             found = from_campaign(path)
+            campaigns.add(path)
         elif path.is_file():
-            found = from_junit(path)
+            found = from_junit(path, campaigns)
         else:
             raise RecordError(f"{path}: no such campaign folder or JUnit file")
         for row in found:
