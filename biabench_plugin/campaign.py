@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -224,9 +222,3 @@ def _digest(path: Path) -> str | None:
         if found.is_file() and found.suffix != ".pyc"
     )
     return hashlib.sha256(json.dumps(listing).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def default_folder(base: Path, dataset: str) -> Path:
-    """``campaigns/<date>-<dataset>`` below ``base``; the same day's command continues there."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(dataset).name).strip("-") or "campaign"
-    return base / "campaigns" / f"{datetime.now(UTC).date().isoformat()}-{name}"

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -159,6 +159,9 @@ def build_demo(task: TaskSpec, destination: Path, seed: int) -> None:
     load_simulator(task.folder).make(destination, seed)
 
 
+_version = cache(version)  # parses a package's metadata each time
+
+
 def demo_path(task: TaskSpec, seed: int) -> Path:
     """Return where the demo data of a task and seed are cached; the folder's name gives nothing away."""
     digest = hashlib.sha256(f"{task.slug}:{seed}".encode())
@@ -166,7 +169,7 @@ def demo_path(task: TaskSpec, seed: int) -> Path:
         if path.is_file():
             digest.update(path.read_bytes())
     for package in ("numpy", "scipy", "scikit-image", "tifffile", "imagecodecs"):
-        digest.update(version(package).encode())
+        digest.update(_version(package).encode())
     return cache_dir() / "demo" / digest.hexdigest()[:24]
 
 

@@ -10,16 +10,18 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from agents.base import Agent, Evidence, Launch, Session
+from agents.base import Agent, Evidence, Launch, Session, Usage
 from biabench_plugin import checkout, supervisor
 from biabench_plugin.campaign import Configuration, Settings, Trial
 from biabench_plugin.datasets import TaskData, cache_dir
 from biabench_plugin.endstate import EndState, classify
-from biabench_plugin.gpu import Gpu
+from biabench_plugin.gpu import Gpu, still_there
 from biabench_plugin.isolation import Containment, InputView, containment_for, opaque_input
 from biabench_plugin.probe import probe
 from biabench_plugin.records import (
@@ -30,7 +32,7 @@ from biabench_plugin.records import (
     write_atomically,
     write_record,
 )
-from biabench_plugin.supervisor import RunResult
+from biabench_plugin.supervisor import RunResult, SupervisionError
 from biabench_plugin.taskspec import TaskSpec, render_instruction
 from biabench_plugin.workspace import Attempt, TrialFolder, note_inputs
 from evaluators import OutcomeScore, evaluate_bounded
@@ -62,6 +64,13 @@ def _packages() -> dict[str, str]:
 
 def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, object], view: InputView) -> Provenance:
     """Describe this host and the versions that a score depends on."""
+    described = {"how": view.how, "name_visible": view.name_visible, "note": view.note}
+    return _provenance(containment, gpu, tools, described)
+
+
+def _provenance(
+    containment: Containment, gpu: Gpu | None, tools: dict[str, object], view: dict[str, Any]
+) -> Provenance:
     return Provenance(
         biabench=checkout.version(),
         commit=checkout.commit(),
@@ -72,7 +81,7 @@ def provenance(containment: Containment, gpu: Gpu | None, tools: dict[str, objec
         cpus=len(os.sched_getaffinity(0)),
         gpu=[] if gpu is None else [gpu.description],
         isolation=containment.describe(),
-        input_view={"how": view.how, "name_visible": view.name_visible, "note": view.note},
+        input_view=view,
         tools=tools,
     )
 
@@ -140,9 +149,16 @@ def run_attempt(
             weights=host.settings.agent_weights,
             hidden=() if agent.reads_truth else (data.truth, folder.campaign, cache_dir()),
         )
+        lost = gpu is not None and not still_there(gpu)
         evidence, transcript_problem = _read(agent, attempt)
+        if lost:
+            evidence = replace(evidence, infrastructure=evidence.infrastructure or f"GPU gone during the run: {gpu}")
         input_changed = view.changed()
         attempt.collect()
+    except SupervisionError as error:  # the watching process died or nothing could be killed: not the agent's fault
+        attempt.discard(keep=True)
+        record = fault(folder, agent, host, data, gpu, str(error), resume_key, attempt.number)
+        return record, write_record(record, attempt.path)
     except BaseException:
         attempt.discard()
         raise
@@ -158,7 +174,43 @@ def run_attempt(
         input_changed,
         resume_key,
     ).model_copy(update={"transcript_problem": transcript_problem})
+    folder.check_held()
     return record, write_record(record, attempt.path)
+
+
+def fault(
+    folder: TrialFolder,
+    agent: Agent,
+    host: Host,
+    data: TaskData,
+    gpu: Gpu | None,
+    reason: str,
+    resume_key: str,
+    attempt: int,
+) -> TrialRecord:
+    """Return the record of an attempt that an infrastructure fault ended before anything could be scored."""
+    view = {"how": "unknown", "name_visible": False, "note": None}
+    return TrialRecord(
+        **_identity(folder.trial, agent, host, data, attempt, resume_key),
+        status=EndState.NO_DELIVERABLE,
+        status_reason="an infrastructure fault ended the attempt; it says nothing about the agent",
+        timed_out=False,
+        quota_exceeded=False,
+        infrastructure=reason,
+        score=None,
+        usage=Usage(),
+        final_message=None,
+        exit_code=None,
+        signal=None,
+        survivors_killed=0,
+        log_truncated=False,
+        input_changed=False,
+        started=datetime.now(UTC),
+        wall_seconds=0.0,
+        evaluation_seconds=0.0,
+        provenance=_provenance(host.containment(agent), gpu, {}, view),
+        run_folder=(folder.trial.relative_folder / f"attempt-{attempt}").as_posix(),
+    )
 
 
 def _read(agent: Agent, attempt: Attempt) -> tuple[Evidence, str | None]:
@@ -239,6 +291,36 @@ def _effort_applied(agent: Agent, configuration: Configuration) -> str:
     return configuration.effort if agent.effort_control else "no control"
 
 
+def _identity(trial: Trial, agent: Agent, host: Host, data: TaskData, attempt: int, resume_key: str) -> dict[str, Any]:
+    """Return the fields that say which experiment an attempt belongs to."""
+    input_digest, truth_digest = data.digests
+    return {
+        "trial": trial.id,
+        "task": trial.task.slug,
+        "agent": agent.name,
+        "agent_version": agent.version,
+        "configuration": trial.configuration.id,
+        "model": trial.configuration.model,
+        "instruction_level": trial.configuration.instruction,
+        "effort_requested": trial.configuration.effort,
+        "effort_applied": _effort_applied(agent, trial.configuration),
+        "repeat": trial.repeat,
+        "attempt": attempt,
+        "synthetic": agent.synthetic,
+        "resume_key": resume_key,
+        "dataset": DatasetIdentity(
+            kind=data.kind,
+            name=host.dataset_name,
+            revision=data.revision,
+            input_digest=input_digest,
+            truth_digest=truth_digest,
+        ),
+        "instruction_digest": template_digest(trial.task, trial.configuration.instruction),
+        "budget_seconds": host.settings.budget_seconds,
+        "network": host.settings.network,
+    }
+
+
 def _record(
     trial: Trial,
     agent: Agent,
@@ -255,29 +337,8 @@ def _record(
     result = score(trial.task, attempt.submission, data)
     evaluation_seconds = time.monotonic() - begun
     ending = classify(result.delivered, run, evidence)
-    input_digest, truth_digest = data.digests
     return TrialRecord(
-        trial=trial.id,
-        task=trial.task.slug,
-        agent=agent.name,
-        agent_version=agent.version,
-        configuration=trial.configuration.id,
-        model=trial.configuration.model,
-        instruction_level=trial.configuration.instruction,
-        effort_requested=trial.configuration.effort,
-        effort_applied=_effort_applied(agent, trial.configuration),
-        repeat=trial.repeat,
-        attempt=attempt.number,
-        synthetic=agent.synthetic,
-        resume_key=resume_key,
-        dataset=DatasetIdentity(
-            kind=data.kind,
-            name=host.dataset_name,
-            revision=data.revision,
-            input_digest=input_digest,
-            truth_digest=truth_digest,
-        ),
-        instruction_digest=template_digest(trial.task, trial.configuration.instruction),
+        **_identity(trial, agent, host, data, attempt.number, resume_key),
         status=ending.state,
         status_reason=ending.reason,
         timed_out=ending.timed_out,
@@ -291,8 +352,6 @@ def _record(
         survivors_killed=run.survivors_killed,
         log_truncated=run.log_truncated,
         input_changed=input_changed,
-        budget_seconds=host.settings.budget_seconds,
-        network=host.settings.network,
         started=run.started,
         wall_seconds=run.wall_seconds,
         evaluation_seconds=evaluation_seconds,

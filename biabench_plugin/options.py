@@ -15,7 +15,7 @@ import pytest
 EFFORTS = ("minimal", "low", "medium", "high", "max")
 LEVELS = ("brief", "detailed")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PREFIX = "biabench_"
+PREFIX = "biabench_"
 _LONGEST = 30 * 86400.0
 
 
@@ -82,7 +82,7 @@ def add(parser: pytest.Parser) -> None:
     group = parser.getgroup("biabench", "biabench: run AI agents on bioimage analysis tasks")
 
     def option(name: str, **keywords: Any) -> None:
-        group.addoption(name, dest=_PREFIX + name.strip("-").replace("-", "_"), default=None, **keywords)
+        group.addoption(name, dest=PREFIX + name.strip("-").replace("-", "_"), default=None, **keywords)
 
     option("--agent", action="append", metavar="NAME[=MODEL]", help="agent to run, with its model; repeatable")
     option("--config", metavar="FILE", help="YAML list of configurations to run, instead of --agent")
@@ -104,6 +104,18 @@ def add(parser: pytest.Parser) -> None:
     option("--output-quota", type=gigabytes, metavar="GB", help="largest output of a trial, in GB (default: 50)")
     option("--campaign", metavar="DIR", help="folder of the campaign (default: campaigns/<date>-<dataset>)")
     option("--rerun", choices=("failed", "all"), help="add an attempt to finished trials instead of reusing them")
+    option(
+        "--until-scored",
+        type=repeats,
+        metavar="N",
+        help="plan further repeats in place of refused, excluded or faulty ones, until N of a task are scored",
+    )
+    option("--engine", choices=("local", "slurm"), help="where trials run (default: local; with -n N in parallel)")
+    option("--slurm", metavar="NAME=VALUE,…", help="sbatch options, e.g. partition=gpu,gres=gpu:1,array_parallelism=8")
+    option(
+        "--detach", action="store_true", help="with --engine=slurm: submit and leave; the same command reports later"
+    )
+    option("--report-to", metavar="FILE", help=argparse.SUPPRESS)  # of the session in a Slurm job
     option("--min-outcome", type=share, metavar="X", help="an item below this outcome score fails")
     option("--judge", metavar="MODEL", help="judge the process of each trial afterwards; `rules` asks no model")
     option("--judge-chunk", type=chunk, metavar="N", help="rubric items in a request, or all (default: 2)")
@@ -115,7 +127,7 @@ def add(parser: pytest.Parser) -> None:
 
 def get(config: pytest.Config, name: str) -> Any:
     """Return the value of one of our options, ``None`` where it was not given."""
-    return config.getoption(_PREFIX + name, None)
+    return config.getoption(PREFIX + name, None)
 
 
 def trial_mode(config: pytest.Config) -> bool:
@@ -125,7 +137,7 @@ def trial_mode(config: pytest.Config) -> bool:
 
 def refuse_orphans(config: pytest.Config) -> None:
     """Stop when an option of ours was given in a session that runs no trials."""
-    given = [name for name, value in vars(config.option).items() if name.startswith(_PREFIX) and value is not None]
+    given = [name for name, value in vars(config.option).items() if name.startswith(PREFIX) and value is not None]
     if given:
-        names = ", ".join("--" + name.removeprefix(_PREFIX).replace("_", "-") for name in sorted(given))
+        names = ", ".join("--" + name.removeprefix(PREFIX).replace("_", "-") for name in sorted(given))
         raise pytest.UsageError(f"{names}: needs --agent=NAME (or --config=FILE), which turns a session into trials")

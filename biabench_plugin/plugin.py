@@ -22,5 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from biabench_plugin import session, trials
 
-    config.pluginmanager.register(session.TrialSession(config), "biabench.session")
+    trial_session = session.TrialSession(config)
+    config.pluginmanager.register(trial_session, "biabench.session")
     config.pluginmanager.register(trials, "biabench.trials")
+    for name, plugin in trial_session.companions().items():
+        config.pluginmanager.register(plugin, f"biabench.{name}")

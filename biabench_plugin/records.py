@@ -17,6 +17,7 @@ from evaluators.model import OutcomeScore
 
 SCHEMA_VERSION = 1
 FILE_NAME = "record.json"
+MOST_FAULTS = 2  # an infrastructure fault is retried once, then the trial is excluded and listed
 CURRENT = "current"  # in a trial's folder: the resume key that the last session used
 
 

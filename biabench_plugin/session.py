@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agents.base import Agent
-from biabench_plugin import checkout, options, trials
+from biabench_plugin import checkout, exclusions, options, sessions, trials
 from biabench_plugin.campaign import (
     Configuration,
     Settings,
     Trial,
     check_configurations,
-    default_folder,
     parse_agents,
     plan,
     read_configurations,
@@ -27,9 +26,10 @@ from biabench_plugin.campaign import (
 from biabench_plugin.datasets import Dataset, DatasetError, TaskData, cache_dir
 from biabench_plugin.execute import Host, template_digest
 from biabench_plugin.isolation import IsolationUnavailable, containment_for
-from biabench_plugin.records import write_atomically
+from biabench_plugin.records import TrialRecord, write_atomically
 from biabench_plugin.supervisor import Limits
 from biabench_plugin.taskspec import LEVELS, Difficulty, Modality, Subtask, TaskError, TaskSpec, load_tasks
+from biabench_plugin.workspace import TrialFolder
 from evaluators import check_parameters
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class TrialItem(pytest.Function):
 
     trial: Trial
 
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        if isinstance(parsed := getattr(self, "_id", None), object) and hasattr(parsed, "parse"):
+            self._id = parsed.parse(str(parsed))  # pytest 9.2 compares ids in parts: --lf, --ff, --sw find no item else
+
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
 
@@ -56,7 +61,7 @@ class TaskFile(pytest.File):
         task = session.tasks_by_path[self.path.resolve()]
         if not session.dataset.holds(task):
             return
-        for trial in plan([task], session.configurations, session.settings.repeats):
+        for trial in session.planned(task):
             item: TrialItem = TrialItem.from_parent(self, name=trial.name, callobj=trials.trial_delivers)
             item.trial = trial
             item.user_properties.extend(session.known_properties(trial))
@@ -78,6 +83,7 @@ class TrialSession:
             self._decide()
         except (ValueError, RuntimeError, IsolationUnavailable) as error:  # also a judge without a key
             raise pytest.UsageError(str(error)) from error
+        self._demo: dict[str, TaskData] = {}
         self._take_over_collection()
         self.report: Any = None
         self.judged: list[str] = []
@@ -117,15 +123,23 @@ class TrialSession:
             output_quota_gb=chosen["output_quota"],
         )
         self.host = Host(self.settings, self.dataset.name)
-        if any(agent.contained for agent in self.agents.values()):
+        self.in_job = options.get(config, "report_to") is not None  # one trial of a session that waits elsewhere
+        self.waits = (
+            options.get(config, "engine") == "slurm"
+        )  # trials run elsewhere; this session only submits, waits and reports
+        if not self.waits and any(agent.contained for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
         if self.settings.isolation == "off" and self.settings.network == "none":
             raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")
-        if (model := options.get(config, "judge")) and not self.is_worker:
+        self.command = self._command()
+        self.folder = self._campaign_folder(invocation)
+        self.excluded_targets = exclusions.active(self.folder)
+        self.repeats = self._repeats()
+        self._check_engine()
+        if (model := options.get(config, "judge")) and not (self.is_worker or self.in_job):
             from biabench_plugin.judging import check_access
 
             check_access(model, options.get(config, "judge_url"))  # before agents run for hours
-        self.folder = self._campaign_folder(invocation)
         self.backstop_seconds = (
             2 * (self.settings.budget_seconds + Limits(1.0).grace_seconds) + _EVALUATION_BACKSTOP_SECONDS
         )
@@ -159,7 +173,7 @@ class TrialSession:
         folder = (
             (invocation / Path(named).expanduser()).resolve()
             if named
-            else default_folder(invocation, self.dataset.name)
+            else sessions.default_folder(invocation, self.dataset.name, self.command)
         )
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"--campaign={named}: exists and is no folder")
@@ -170,6 +184,8 @@ class TrialSession:
             )
         self._check_dataset(folder)
         if self._looks_only():
+            return folder
+        if self.in_job:
             return folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +212,8 @@ class TrialSession:
             config.args = [self._task_argument(argument) for argument in config.args]
         else:
             config.args = [str(root) for root in self.roots]
-        if not self.is_worker and not self._looks_only() and getattr(config.option, "xmlpath", "") is None:
+        quiet = self.is_worker or self.in_job or self.detached or self._looks_only()
+        if not quiet and getattr(config.option, "xmlpath", "") is None:
             config.option.xmlpath = str(self.folder / "junit.xml")
         for name in ("two_d", "three_d", "timelapse", *Difficulty, *Modality, *Subtask):
             config.addinivalue_line("markers", f"{name}: biabench tasks of this kind")
@@ -213,23 +230,106 @@ class TrialSession:
             f"{argument}: with --agent only tasks can be selected, as tasks/<task>; tasks: {', '.join(self.tasks)}"
         )
 
+    def _check_engine(self) -> None:
+        self.lost: dict[str, str] = {}  # trials that Slurm could not bring to their end, and why
+        self.detached = bool(options.get(self.config, "detach"))
+        for option in ("slurm", "detach"):
+            if options.get(self.config, option) and not self.waits:
+                raise ValueError(f"--{option}: needs --engine=slurm")
+        if self.waits:
+            from biabench_plugin.engines import slurm
+
+            self.slurm_parameters = slurm.check(self.config, self.settings.budget_seconds)
+
+    def _command(self) -> str:
+        """Digest of what decides which trials this command stands for."""
+        config = self.config
+        selection: list[object] = [config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []]
+        selection += [getattr(config.option, name, "") for name in ("keyword", "markexpr", "deselect")]
+        return sessions.digest(
+            [
+                [configuration.model_dump() for configuration in self.configurations],
+                self.settings.model_dump(mode="json"),
+                [str(root) for root in self.roots],
+                [options.get(config, name) for name in ("rerun", "until_scored")],
+                selection,
+            ]
+        )
+
+    def _repeats(self) -> dict[str, int]:
+        """Return how many repeats of a task and configuration are planned, where ``--until-scored`` raised it."""
+        wanted = options.get(self.config, "until_scored")
+        if wanted is None:
+            return {}
+        if self.is_worker:
+            return dict(self.config.workerinput["biabench_repeats"])  # type: ignore[attr-defined]
+        from biabench_plugin import topup
+
+        return topup.repeats(self.folder, wanted)
+
+    def planned(self, task: TaskSpec) -> list[Trial]:
+        """Return the trials of a task."""
+        least = options.get(self.config, "until_scored") or self.settings.repeats
+        return [
+            trial
+            for configuration in self.configurations
+            for trial in plan([task], [configuration], self.repeats.get(f"{task.slug} {configuration.id}", least))
+        ]
+
     def data(self, task: TaskSpec) -> TaskData:
-        """Return the task's data, building demo data when needed."""
+        """Return the task's data, building demo data when needed; these cannot change, so they are found once."""
+        if task.slug in self._demo:
+            return self._demo[task.slug]
         located = self.dataset.locate(task)
         if located is None:
             raise DatasetError(f"{self.dataset.name}: does not hold task {task.slug}")
+        if located.kind == "demo":
+            self._demo[task.slug] = located
         return located
 
-    def resume_key(self, trial: Trial, data: TaskData) -> str:
+    def resume_key(self, trial: Trial, data: TaskData, *, contained: bool | None = None) -> str:
         """Digest that says whether a stored attempt is the same experiment as this trial."""
+        agent = self.agents[trial.configuration.agent]
         return resume_key(
             trial,
-            self.agents[trial.configuration.agent],
+            agent,
             self.settings,
             "+".join(data.digests),
             template_digest(trial.task, trial.configuration.instruction),
-            contained=self.host.containment(self.agents[trial.configuration.agent]).in_force,
+            contained=self.host.containment(agent).in_force if contained is None else contained,
         )
+
+    def resume_keys(self, trial: Trial, data: TaskData) -> list[str]:
+        """Keys under which a finished attempt may be stored; containment is decided where trials run."""
+        if not self.waits:
+            return [self.resume_key(trial, data)]
+        return [self.resume_key(trial, data, contained=contained) for contained in (True, False)]
+
+    def excluded(self, trial: Trial) -> str | None:
+        """Say why the operator excluded a trial, or ``None``."""
+        return exclusions.reason_for(self.excluded_targets, trial.id, trial.configuration.id)
+
+    def is_settled(self, item: TrialItem) -> bool:
+        """Return whether an item needs no run: it is excluded, or a stored attempt of it counts."""
+        if self.excluded(item.trial):
+            return True
+        folder = TrialFolder(self.folder, item.trial)
+        rerun = options.get(self.config, "rerun")
+        return trials.stored(folder, self, self.data(item.trial.task), rerun)[1] is not None
+
+    def note_running(self, running: set[str]) -> None:
+        """Tell the live view which trials Slurm runs now."""
+        for trial in running:
+            self.config.hook.pytest_runtest_logstart(nodeid=trial, location=("", 0, trial))
+
+    def interrupted(self, folder: TrialFolder, agent: Agent, data: TaskData, key: str) -> list[TrialRecord]:
+        """Write down the attempts of this Slurm job that preemption or a failed node cut off, where it runs in one."""
+        if not self.in_job:
+            return []
+        from biabench_plugin.engines import slurm
+
+        reason = slurm.requeued()
+        return [] if reason is None else slurm.close_interrupted(folder, agent, self.host, data, key, reason)
 
     def known_properties(self, trial: Trial) -> list[tuple[str, str]]:
         """Properties of an item that hold whatever happens to it, so that skipped and faulty ones are not lost."""
@@ -245,6 +345,21 @@ class TrialSession:
             "dataset": self.dataset.name,
         }
         return [(f"biabench.{name}", str(value)) for name, value in values.items() if value is not None]
+
+    def companions(self) -> dict[str, object]:
+        """Return the further plugins of this process: its clock, and on a controller its life and its view."""
+        from biabench_plugin.lifecycle import ItemClock, Lifecycle
+
+        found: dict[str, object] = {"clock": ItemClock()}
+        if self.in_job:
+            from biabench_plugin.engines.slurm import ReportWriter
+
+            found["reports"] = ReportWriter(self.config, Path(options.get(self.config, "report_to")))
+        elif not self.is_worker and not self._looks_only():
+            from biabench_plugin.live import LiveView
+
+            found |= {"lifecycle": Lifecycle(self), "live": LiveView(self)}
+        return found
 
     # --- pytest hooks -----------------------------------------------------------------------------------------------
 
@@ -271,10 +386,15 @@ class TrialSession:
     def pytest_configure_node(self, node: Any) -> None:
         """Tell an xdist worker where the campaign lies."""
         node.workerinput["biabench_campaign"] = str(self.folder)
+        node.workerinput["biabench_repeats"] = self.repeats
 
     def pytest_report_header(self) -> list[str]:
-        containment = containment_for(self.settings.isolation)
-        state = "containment: bubblewrap" if containment.in_force else "containment: NONE (truth is not protected)"
+        if self.waits:
+            state = "trials run by Slurm, which says what contains them"
+        elif containment_for(self.settings.isolation).in_force:
+            state = "containment: bubblewrap"
+        else:
+            state = "containment: NONE (truth is not protected)"
         return [
             f"biabench: dataset {self.dataset.name}, {len(self.configurations)} configuration(s), {state}",
             f"campaign: {self.folder}",
@@ -294,7 +414,7 @@ class TrialSession:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
         """Judge, and aggregate after the JUnit file is written, on the controller only."""
         result = yield
-        if not self.is_worker and not self._looks_only():
+        if not self.is_worker and not self._looks_only() and not self.detached and not self.in_job:
             from biabench_plugin import report
 
             with suppress(OSError):  # workspace of agents; other sessions may still use it

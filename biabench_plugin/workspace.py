@@ -7,13 +7,14 @@ the run folder.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLease, Timeout
 
 from biabench_plugin import _quota
 from biabench_plugin.campaign import Trial
@@ -24,6 +25,8 @@ INPUTS = "inputs.txt"  # in an attempt's folder: names of the input files
 _MAX_INPUTS = 5_000
 _ATTEMPT = re.compile(r"attempt-[0-9]+")
 _LOCK_SECONDS = 20.0  # workers of a killed session outlive it for seconds
+LEASE = ".lease"  # in a trial's folder while it is held
+LEASE_SECONDS = 60.0  # a holder on another host that was silent for so long is dead
 
 
 class BusyError(RuntimeError):
@@ -52,6 +55,7 @@ class TrialFolder:
         self.campaign = campaign
         self.trial = trial
         self.path = campaign / trial.relative_folder
+        self._lease: SoftFileLease | None = None
 
     def records(self) -> list[TrialRecord]:
         """Return the records of all finished attempts, oldest first."""
@@ -66,21 +70,51 @@ class TrialFolder:
 
     def use(self, key: str) -> None:
         """Note which experiment the session that runs now uses; reports show its attempts."""
-        write_atomically(self.path / CURRENT, key + "\n")
+        marker = self.path / CURRENT
+        if not marker.is_file() or marker.read_text(encoding="ascii").strip() != key:
+            write_atomically(marker, key + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the trial for this process; a lock dies with its holder."""
+        """Hold the trial against other processes of this host, with a lock of the kernel that ends with its holder."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock", timeout=_LOCK_SECONDS)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise BusyError(f"{self.trial.id}: another process runs this trial in {self.path}") from error
-        try:
+        with ExitStack() as held:
+            try:
+                held.enter_context(FileLock(self.path / ".lock", timeout=_LOCK_SECONDS, fallback_to_soft=False))
+            except Timeout as error:
+                raise self._busy() from error
+            except OSError as error:  # a file system without such locks leaves the lease
+                if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+                    raise
             yield
-        finally:
-            lock.release()
+
+    @contextmanager
+    def leased(self) -> Iterator[None]:
+        """Hold the trial against other hosts too, while an attempt runs; call it under :meth:`locked`.
+
+        Some network file systems keep the kernel's lock to one host, or have none. The lease is a file that its holder
+        keeps renewing: every host sees it, and it is free when its holder on this host is dead, or when a holder on
+        another host was silent for ``LEASE_SECONDS``.
+        """
+        self._lease = SoftFileLease(self.path / LEASE, lease_duration=LEASE_SECONDS, timeout=LEASE_SECONDS * 1.5)
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._lease)
+            except Timeout as error:
+                raise self._busy() from error
+            yield
+
+    def _busy(self) -> BusyError:
+        return BusyError(f"{self.trial.id}: another process runs this trial in {self.path}")
+
+    def check_held(self) -> None:
+        """Raise :class:`BusyError` when another host took the trial over, having heard nothing of this one."""
+        if self._lease is not None and self._lease.compromise is not None:
+            raise BusyError(f"{self.trial.id}: this host was silent for so long that another one took the trial over")
+
+    def interrupted(self) -> list[Path]:
+        """Return the attempts that ended without a record: whatever ran them was cut off."""
+        return [path for path in sorted(self._attempts(), key=_attempt_number) if not (path / FILE_NAME).exists()]
 
     def new_attempt(self) -> Attempt:
         """Make the folders of the next attempt; call it under :meth:`locked`."""
@@ -131,7 +165,12 @@ class Attempt:
         self.submission.chmod(0o755)
         remove_tree(self.work)
 
-    def discard(self) -> None:
-        """Delete the work folder of an attempt that could not be started or was interrupted."""
+    def discard(self, *, keep: bool = False) -> None:
+        """Delete the work folder of an attempt that could not be started or was interrupted.
+
+        The run folder goes too where no log in it says anything, unless ``keep``.
+        """
         if self.work.exists():
             remove_tree(self.work)
+        if not keep and not any(path.stat().st_size for path in self.rooms.logs.glob("*")):
+            remove_tree(self.path)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from biabench_plugin.cli import data, judging, leaderboard, repeats, results, review, suite
+from biabench_plugin.cli import campaigns, data, judging, leaderboard, repeats, results, review, suite
 from biabench_plugin.cli._app import app
 
-__all__ = ["app", "data", "judging", "leaderboard", "main", "repeats", "results", "review", "suite"]
+__all__ = ["app", "campaigns", "data", "judging", "leaderboard", "main", "repeats", "results", "review", "suite"]
 
 
 def main() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from biabench_plugin import exclusions
 from biabench_plugin.records import (
     CURRENT,
     FILE_NAME,
@@ -36,10 +38,12 @@ class Row:
     record: TrialRecord | None
     attempts: int
     folder: Path | None
+    excluded: str | None = None  # the operator's reason
+    faults: int = 0  # attempts that an infrastructure fault ended
 
     @property
     def counts(self) -> bool:
-        return self.record is not None and self.record.counts
+        return self.record is not None and self.record.counts and self.excluded is None
 
     @property
     def outcome(self) -> float | None:
@@ -70,7 +74,21 @@ def _from_attempts(attempts: list[TrialRecord], campaign: Path) -> Row:
         record=record,
         attempts=len(attempts),
         folder=record_path(campaign, record).parent,
+        faults=sum(not found.valid for found in attempts),
     )
+
+
+def _without_excluded(rows: list[Row], campaign: Path) -> list[Row]:
+    """Mark the rows that the operator took out; they stay in every report, with the reason."""
+    reasons = exclusions.active(campaign)
+    marked = []
+    for row in rows:
+        trial = f"tasks/{row.task}/task.yaml::{row.configuration[:-1]}-r{row.repeat}]"
+        reason = exclusions.reason_for(reasons, trial, row.configuration)
+        if reason is not None:
+            row = replace(row, excluded=reason, status="excluded", note=f"excluded by the operator: {reason}")
+        marked.append(row)
+    return marked
 
 
 def from_campaign(campaign: Path) -> list[Row]:
@@ -83,7 +101,8 @@ def from_campaign(campaign: Path) -> list[Row]:
         else:
             trials.setdefault(path.parent.parent, []).append(found)
     rows = [_from_attempts(attempts, campaign) for attempts in trials.values()]
-    return rows + [_damaged(path, error) for path, error in damaged.items() if path.parent.parent not in trials]
+    rows += [_damaged(path, error) for path, error in damaged.items() if path.parent.parent not in trials]
+    return _without_excluded(rows, campaign)
 
 
 def _damaged(path: Path, error: RecordError) -> Row:
@@ -108,9 +127,16 @@ def properties(path: Path) -> list[dict[str, str]]:
     return [found for _case, found in _cases(path)]
 
 
-def from_junit(path: Path) -> list[Row]:
-    """Return one row per trial item of a JUnit file; a record that still lies where the file says is used."""
-    return [_from_case(case, found, path) for case, found in _cases(path)]
+def from_junit(path: Path, known: Collection[Path] = ()) -> list[Row]:
+    """Return one row per trial item of a JUnit file; a record that still lies where the file says is used.
+
+    Items whose record lies in one of the ``known`` campaign folders are left out: their rows are there already.
+    """
+    return [
+        _from_case(case, found, path)
+        for case, found in _cases(path)
+        if not any(found.get("record", "").startswith(f"{folder}{os.sep}") for folder in known)
+    ]
 
 
 def _cases(path: Path) -> list[tuple[ElementTree.Element, dict[str, str]]]:
@@ -136,7 +162,7 @@ def _from_case(case: ElementTree.Element, found: dict[str, str], path: Path) -> 
         record = read_record(record_file)
         campaign = record_file.parents[len(Path(record.run_folder).parts)]
         siblings = (path for path in record_file.parent.parent.glob(f"attempt-*/{FILE_NAME}") if path != record_file)
-        return _from_attempts([record, *_readable(siblings)], campaign)
+        return _without_excluded([_from_attempts([record, *_readable(siblings)], campaign)], campaign)[0]
     kind, note = "unknown", ""
     for name in ("skipped", "error", "failure"):
         if (node := case.find(name)) is not None:
@@ -178,11 +204,13 @@ def _record_file(named: str | None, junit: Path) -> Path | None:
 def load(paths: Iterable[Path]) -> list[Row]:
     """Load campaign folders and JUnit files in any mix; each trial is taken once, from its record where it has one."""
     rows: dict[tuple[str, str, str, int, str], Row] = {}
+    campaigns: set[Path] = set()
     for path in paths:
         if path.is_dir():
             found = from_campaign(path)
+            campaigns.add(path)
         elif path.is_file():
-            found = from_junit(path)
+            found = from_junit(path, campaigns)
         else:
             raise RecordError(f"{path}: no such campaign folder or JUnit file")
         for row in found:

@@ -41,6 +41,7 @@ class Line:
     strict: float | None
     states: dict[str, int]
     infrastructure: int
+    excluded: int
     not_run: int
     timed_out: int
     uncontained: int
@@ -81,7 +82,8 @@ def cell(rows: Sequence[Row]) -> Cell:
 
 
 def _states(rows: Iterable[Row]) -> dict[str, int]:
-    found = [row.record.status.value for row in rows if row.record is not None and row.record.valid]
+    shown = [row for row in rows if row.excluded is None]
+    found = [row.record.status.value for row in shown if row.record is not None and row.record.valid]
     return {state: found.count(state) for state in STATES}
 
 
@@ -104,7 +106,7 @@ def _line(dataset: str, configuration: str, rows: list[Row]) -> Line:
     cells = {task: cell([row for row in rows if row.task == task]) for task in tasks}
     outcomes = [found.outcome for found in cells.values() if found.outcome is not None]
     records = [row.record for row in rows if row.record is not None]
-    counting = [record for record in records if record.counts]
+    counting = [row.record for row in rows if row.record is not None and row.counts]
     return Line(
         configuration=configuration,
         agent=rows[0].agent,
@@ -115,8 +117,9 @@ def _line(dataset: str, configuration: str, rows: list[Row]) -> Line:
         outcome_sd=stdev(outcomes) if len(outcomes) > 1 else None,
         strict=_mean(found.strict for found in cells.values()),
         states=_states(rows),
-        infrastructure=sum(not record.valid for record in records),
-        not_run=sum(row.record is None for row in rows),
+        infrastructure=sum(row.record is not None and not row.record.valid and row.excluded is None for row in rows),
+        excluded=sum(row.excluded is not None for row in rows),
+        not_run=sum(row.record is None and row.excluded is None for row in rows),
         timed_out=sum(record.timed_out for record in counting),
         uncontained=sum(not record.provenance.isolation.get("in_force") for record in records),
         minutes=_median(record.wall_seconds / 60 for record in counting),

@@ -179,3 +179,21 @@ def test_a_clone_has_the_bytes_whatever_the_file_system_can(tmp_path: Path) -> N
     path.write_bytes(b"x" * 10_000)
     assert _input_view._clone(path, target) in ("copied", "reflinked")
     assert target.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+def test_five_gigabytes_are_shown_without_a_copy(tmp_path: Path, opaque: bool) -> None:
+    folder = tmp_path / "data" / "input"
+    folder.mkdir(parents=True)
+    with (folder / "stack.tif").open("wb") as stream:
+        stream.truncate(5 << 30)
+    view = opaque_input(folder, tmp_path / "0123456789abcdef", True, opaque=opaque)
+    shown = view.path / "stack.tif"
+    assert view.how == ("bound" if opaque else "linked")
+    assert shown.stat().st_ino == (folder / "stack.tif").stat().st_ino
+    assert not view.changed()
+    with (folder / "stack.tif").open("r+b") as stream:
+        stream.write(b"changed")
+    assert view.changes() == ["stack.tif"]
+    view.remove()
+    assert (folder / "stack.tif").stat().st_size == 5 << 30
