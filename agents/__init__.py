@@ -9,6 +9,7 @@ from agents.base import Agent
 AGENTS: dict[str, str] = {
     "bluff": "agents.bluff:Bluff",
     "classical": "agents.classical.agent:Classical",
+    "claude_code": "agents.claude_code:ClaudeCode",
     "command": "agents.command:Command",
     "empty": "agents.empty:Empty",
     "replay": "agents.replay:Replay",

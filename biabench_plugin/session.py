@@ -113,12 +113,17 @@ class TrialSession:
             agent_env=self._folder("agent_env"),
             agent_weights=self._folder("agent_weights"),
             output_quota_gb=chosen["output_quota"],
+            relay=options.get(config, "relay") != "off",
         )
         self.host = Host(self.settings, self.dataset.name)
         if any(agent.contained for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
-        if self.settings.isolation == "off" and self.settings.network == "none":
-            raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")
+        if self.settings.isolation == "off" and self.settings.network != "open":
+            raise ValueError(
+                f"--network={self.settings.network} needs containment; it cannot be had with --isolation=off"
+            )
+        if self.settings.network == "model" and not self.settings.relay:
+            raise ValueError("--network=model is the relay and nothing else; it cannot be had with --relay=off")
         self.folder = self._campaign_folder(invocation)
         self.backstop_seconds = (
             2 * (self.settings.budget_seconds + Limits(1.0).grace_seconds) + _EVALUATION_BACKSTOP_SECONDS
@@ -127,14 +132,18 @@ class TrialSession:
     def _configurations(self, invocation: Path) -> list[Configuration]:
         level = options.get(self.config, "instruction") or LEVELS[0]
         effort = options.get(self.config, "effort") or "medium"
+        more = {name: options.get(self.config, name) for name in ("provider", "key_variable", "web_tools")}
         named = parse_agents(
             options.get(self.config, "agent") or (),
             instruction=level,
             effort=effort,
             command=options.get(self.config, "agent_command"),
+            **more,
         )
         file = options.get(self.config, "config")
-        listed = [] if file is None else read_configurations(invocation / file, instruction=level, effort=effort)
+        listed = (
+            [] if file is None else read_configurations(invocation / file, instruction=level, effort=effort, **more)
+        )
         return named + listed
 
     def _folder(self, option: str) -> Path | None:

@@ -13,6 +13,7 @@ from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
 from biabench_plugin.endstate import EndState
 from biabench_plugin.isolation import ContainmentError, InputError
+from biabench_plugin.model_access import RelayError, missing_key
 from biabench_plugin.records import TrialRecord, current_attempt, junit_properties, record_path
 from biabench_plugin.supervisor import SupervisionError
 from biabench_plugin.workspace import BusyError, TrialFolder
@@ -56,7 +57,7 @@ def biabench_agent(request: pytest.FixtureRequest, biabench_session: TrialSessio
     """The trial's agent; skips where it cannot run on this machine."""
     item: TrialItem = request.node
     found = biabench_session.agents[item.trial.configuration.agent]
-    if reason := found.unavailable():
+    if reason := found.unavailable() or missing_key(found, item.trial.configuration):
         pytest.skip(f"{found.name} cannot run here: {reason}")
     return found
 
@@ -108,7 +109,7 @@ def biabench_record(
         biabench_folder.use(key)
     except TruthError as error:
         raise InfrastructureFault(f"truth of {task.slug} cannot be used: {error}") from None
-    except (OSError, ValueError, ContainmentError, InputError, SupervisionError) as error:
+    except (OSError, ValueError, ContainmentError, InputError, RelayError, SupervisionError) as error:
         raise InfrastructureFault(f"{item.trial.id}: {error}") from error
     known = junit_properties(found, record_path(campaign, found))
     item.user_properties[:] = [*(pair for pair in item.user_properties if pair[0] not in dict(known)), *known]

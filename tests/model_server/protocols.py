@@ -12,7 +12,8 @@ Event = tuple[str | None, dict[str, Any] | str]  # (event name, data)
 
 _ANTHROPIC_ERRORS = {
     400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
-    404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error",
+    404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error",
+    529: "overloaded_error",
 }  # fmt: skip
 _OPENAI_ERRORS = {401: "invalid_api_key", 402: "insufficient_quota", 429: "rate_limit_exceeded"}
 
