@@ -7,6 +7,7 @@ from importlib import import_module
 from agents.base import Agent
 
 AGENTS: dict[str, str] = {
+    "api": "agents.api:Api",
     "bluff": "agents.bluff:Bluff",
     "classical": "agents.classical.agent:Classical",
     "claude_code": "agents.claude_code:ClaudeCode",
