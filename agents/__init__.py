@@ -11,6 +11,7 @@ AGENTS: dict[str, str] = {
     "bluff": "agents.bluff:Bluff",
     "classical": "agents.classical.agent:Classical",
     "claude_code": "agents.claude_code:ClaudeCode",
+    "codex": "agents.codex:Codex",
     "command": "agents.command:Command",
     "empty": "agents.empty:Empty",
     "replay": "agents.replay:Replay",

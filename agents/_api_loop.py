@@ -47,8 +47,8 @@ TOOLS = [
     {
         "name": "view_image",
         "description": (
-            "Look at an image file (PNG, JPEG, TIFF and others). Of a stack, the first plane is shown; more than 8 bits "
-            "are scaled to the range of the image; large images are reduced."
+            "Look at an image file (PNG, JPEG, TIFF and others). Of a stack, the first plane is shown; more than 8 "
+            "bits are scaled to the range of the image; large images are reduced."
         ),
         "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
     },

@@ -151,7 +151,7 @@ def wire(exchanges: Sequence[Exchange], *, model: str | None, effort: str | None
 
 
 def effort_on_wire(exchanges: Sequence[Exchange]) -> str | None:
-    """Return the effort that the requests carried: a word, several, or ``not on the wire``; without requests ``None``."""
+    """Return the effort that the requests carried, or ``not on the wire``; ``None`` without requests."""
     asked = [exchange for exchange in exchanges if exchange.asks_model]
     if not asked:
         return None

@@ -9,7 +9,7 @@ import pytest
 from tests.agents.programs.conftest import ANALYSIS, CANARY, Ran
 from tests.model_server import Counts, Turn
 
-PROGRAMS = ["api", "claude_code"]
+PROGRAMS = ["api", "claude_code", "codex"]
 TURNS = [
     Turn(
         reasoning="I look first.", text="Let me look.", shell="ls -1 /input | head -3", counts=Counts(900, 100, 50, 30)
