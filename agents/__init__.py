@@ -13,6 +13,7 @@ AGENTS: dict[str, str] = {
     "claude_code": "agents.claude_code:ClaudeCode",
     "codex": "agents.codex:Codex",
     "command": "agents.command:Command",
+    "deepseek_harness": "agents.deepseek_harness:DeepSeekHarness",
     "empty": "agents.empty:Empty",
     "replay": "agents.replay:Replay",
     "shortcut": "agents.shortcut.agent:Shortcut",

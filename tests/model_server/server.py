@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterable
 from typing import Self
@@ -84,7 +85,7 @@ class ModelServer:
         await asyncio.sleep(turn.delay)
         if turn.fault is not None and turn.fault.kind in ("error", "empty_body", "hang"):
             return await self._fail(request, turn.fault)
-        if not request.stream:
+        if not request.stream and turn.fault is None:
             return web.json_response(answer(request, turn, number))
         return await self._stream(http, request, turn, number)
 
@@ -114,9 +115,12 @@ class ModelServer:
         await self._stopping.wait()
 
     async def _stream(self, http: web.Request, request: Request, turn: Turn, number: int) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "request-id": "req_test"})
+        kind = "text/event-stream" if request.stream else "application/json"
+        response = web.StreamResponse(headers={"Content-Type": kind, "request-id": "req_test"})
         await response.prepare(http)
         frames = [encode(event) for event in events(request, turn, number)]
+        if not request.stream:  # one that was to be cut in its middle
+            frames = [part.encode() for part in json.dumps(answer(request, turn, number)).split(",")]
         fault = turn.fault
         if fault is not None and fault.kind == "stream_error":
             frames = [*frames[:2], _error_event(request, fault)]

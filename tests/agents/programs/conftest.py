@@ -44,6 +44,30 @@ END
 python3 /tmp/count.py"""
 
 
+# The same in one line of shell, for tests that are not about the analysis.
+TABLES = "printf 'X,Y\\n10,12\\n30,40\\n50,20\\n' > /output/0.csv; printf 'X,Y\\n' > /output/1.csv"
+
+_TINY = '''"""Two images, three cells and none."""
+
+import numpy as np
+import tifffile
+
+
+def make(destination, seed):
+    for name in ("input", "evaluation"):
+        (destination / name).mkdir(parents=True)
+    points = [(10, 12), (30, 40), (50, 20)]
+    image = np.full((64, 64), 10, np.uint8)
+    for x, y in points:
+        image[y - 2 : y + 3, x - 2 : x + 3] = 200
+    tifffile.imwrite(destination / "input" / "0.tiff", image)
+    tifffile.imwrite(destination / "input" / "1.tiff", np.full((64, 64), 10, np.uint8))
+    rows = "".join(f"{x},{y}\\n" for x, y in points)
+    (destination / "evaluation" / "0.csv").write_text("X,Y\\n" + rows)
+    (destination / "evaluation" / "1.csv").write_text("X,Y\\n")
+'''
+
+
 @dataclass(frozen=True)
 class Ran:
     """A finished trial and everything that it left."""
@@ -77,8 +101,25 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
-    """Return a function that runs one trial of cell_counting against a script."""
+def tiny(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that writes a task of two small images, with the given instruction."""
+
+    def make(instruction: str) -> Path:
+        folder = tmp_path / "tasks" / "tiny"
+        folder.mkdir(parents=True)
+        text = (ROOT / "tasks" / "cell_counting" / "task.yaml").read_text(encoding="utf-8")
+        (folder / "task.yaml").write_text(text.replace("slug: cell_counting", "slug: tiny"), encoding="utf-8")
+        for level in ("brief", "detailed"):
+            (folder / f"{level}.md").write_text(instruction, encoding="utf-8")
+        (folder / "demo.py").write_text(_TINY, encoding="utf-8")
+        return folder.parent
+
+    return make
+
+
+@pytest.fixture
+def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[[str], Path]) -> Callable[..., Ran]:
+    """Return a function that runs one trial against a script, of a tiny task or of the one that is named."""
 
     def run(
         name: str,
@@ -90,6 +131,8 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         effort: str = "medium",
         model: str = "test-model",
         web_tools: str | None = None,
+        task_name: str | None = None,
+        instruction: str = "Please count the cells in every image.\n",
     ) -> Ran:
         agent = load_agent(name)
         if reason := agent.unavailable():
@@ -98,7 +141,8 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             containment_for("required")
         except IsolationUnavailable as error:
             pytest.skip(str(error))
-        task = load_tasks(ROOT / "tasks")["cell_counting"]
+        tasks = load_tasks(ROOT / "tasks" if task_name else tiny(instruction))
+        task = tasks[task_name or "tiny"]
         dataset = Dataset.parse("demo")
         data = dataset.locate(task)
         assert data is not None

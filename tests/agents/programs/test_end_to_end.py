@@ -9,7 +9,7 @@ import pytest
 from tests.agents.programs.conftest import ANALYSIS, CANARY, Ran
 from tests.model_server import Counts, Turn
 
-PROGRAMS = ["api", "claude_code", "codex"]
+PROGRAMS = ["api", "claude_code", "codex", "deepseek_harness"]
 TURNS = [
     Turn(
         reasoning="I look first.", text="Let me look.", shell="ls -1 /input | head -3", counts=Counts(900, 100, 50, 30)
@@ -21,7 +21,7 @@ TURNS = [
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_scripted_analysis(run_trial: Callable[..., Ran], name: str) -> None:
-    ran = run_trial(name, TURNS)
+    ran = run_trial(name, TURNS, task_name="cell_counting")
     record = ran.record
     stderr = (ran.folder / "logs" / "stderr.log").read_text()[-2000:]
     assert record.status.value == "delivered", (record.status_reason, stderr, ran.ledger)
