@@ -90,6 +90,12 @@ class Ran:
         return list(read_transcript(path)) if path.exists() else []
 
 
+def _script(turns: Sequence[Turn]) -> Iterator[Turn]:
+    yield from turns
+    while True:
+        yield turns[-1]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Demo data and probes, once per session."""
@@ -133,6 +139,7 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[[s
         web_tools: str | None = None,
         task_name: str | None = None,
         instruction: str = "Please count the cells in every image.\n",
+        after_start: Callable[[ModelServer], object] = lambda _: None,
     ) -> Ran:
         agent = load_agent(name)
         if reason := agent.unavailable():
@@ -150,7 +157,9 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[[s
         settings = Settings(
             dataset="demo", repeats=1, budget_seconds=budget, network=network, isolation="required", relay=relay
         )  # type: ignore[arg-type]
-        with ModelServer(turns) as server:
+        with ModelServer(lambda request: next(script)) as server:
+            after_start(server)
+            script = _script(turns)
             configuration = Configuration(
                 agent=name, model=model, provider=server.url, effort=effort, web_tools=web_tools
             )  # type: ignore[arg-type]
