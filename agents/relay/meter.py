@@ -187,7 +187,7 @@ class Meter:
             self.answer.complete = True
             return
         if self.protocol == "other" or not body:
-            self.answer.complete = self.protocol == "other" or bool(self._rest.strip())
+            self.answer.complete = self.protocol == "other"
             return
         self.answer.complete = True
         if body.get("error"):

@@ -83,7 +83,8 @@ class ModelServer:
             return web.json_response({}, status=200 if http.path == "/" else 404)
         turn, number = self._turn(request)
         await asyncio.sleep(turn.delay)
-        if turn.fault is not None and turn.fault.kind in ("error", "empty_body", "hang"):
+        whole = ("error", "empty_body", "hang") if request.stream else ("error", "empty_body", "hang", "stream_error")
+        if turn.fault is not None and turn.fault.kind in whole:
             return await self._fail(request, turn.fault)
         if not request.stream and turn.fault is None:
             return web.json_response(answer(request, turn, number))

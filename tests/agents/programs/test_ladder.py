@@ -60,7 +60,7 @@ LADDER = {
     "half_in_time": Rung(
         [Turn(shell="printf 'X,Y\\n10,12\\n' > /output/0.csv", counts=Counts(10, 0, 0, 5, 0)),
          Turn(shell=f"sleep {ENDLESS}", counts=Counts(20, 0, 0, 6, 0))],
-        "delivered", budget=12.0, timed_out=True, usage=(30, 11),
+        "delivered", budget=9.0, timed_out=True,
     ),
 }  # fmt: skip
 
@@ -101,6 +101,8 @@ def check(ran: Ran, name: str, expected: Rung) -> None:
     assert record.usage.source == "relay"
     assert record.transcript_problem is None, seen
     if record.timed_out and expected.status == "delivered":
+        later = len(ran.server.requests) - 1  # a program that is asked to end may tell its model about it
+        assert (record.usage.input_tokens, record.usage.output_tokens) == (10 + 20 * later, 5 + 6 * later)
         assert record.score is not None
         assert 0 < record.score.outcome < 1
     if "sleep" in (expected.turns[0].shell or ""):
