@@ -60,7 +60,7 @@ class Codex(Agent):
         return Launch(
             argv=(
                 f"{folder}/bin/codex",
-                *("exec", "--json", "--ephemeral", "--skip-git-repo-check"),
+                *("exec", "--json", "--skip-git-repo-check"),
                 *("--ignore-user-config", "--ignore-rules", "--strict-config"),
                 *("--model", session.model),
                 *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
