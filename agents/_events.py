@@ -91,6 +91,10 @@ class Steps:
                 value = [_storable(item)[0] for item in value]
             setattr(step, name, value)
 
+    def insert(self, position: int, step: Step) -> None:
+        """Put a step that another source tells of where it belongs; :meth:`close` numbers all anew."""
+        self.found.insert(position, step)
+
     def close(self, final: str | None) -> tuple[Step, ...]:
         """Return the steps, with the closing message as the last one."""
         if final and final.strip():
@@ -99,6 +103,8 @@ class Steps:
                 said.kind = "final"
             else:
                 self.add("final", text=final)
+        for number, step in enumerate(self.found, 1):
+            step.step = number
         return tuple(self.found)
 
 

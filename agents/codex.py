@@ -31,6 +31,7 @@ class Codex(Agent):
     needs_model: ClassVar[bool] = True
     effort_control: ClassVar[bool] = True
     protocol: ClassVar[Protocol | None] = "responses"
+    keeps: ClassVar[tuple[str, ...]] = (".codex/sessions/**/*.jsonl",)
 
     def unavailable(self) -> str | None:
         return cli.missing(_PACKAGE, _folder() / "bin" / "codex")
@@ -76,8 +77,8 @@ class Codex(Agent):
         )
 
     def read(self, stdout: Path, stderr: Path, output_dir: Path) -> Evidence:
-        """Translate the stream of events."""
-        return _Reader().read(stdout)
+        """Translate the stream of events; it does not tell which images were looked at, the session log does."""
+        return _Reader().read(stdout, _views(stdout.parent / "home" / ".codex" / "sessions"))
 
 
 def _folder() -> Path:
@@ -98,7 +99,7 @@ class _Reader:
         self.failed = ""
         self.sums: dict[str, int] = {}
 
-    def read(self, stdout: Path) -> Evidence:
+    def read(self, stdout: Path, views: list[tuple[int, str]]) -> Evidence:
         for event in json_lines(stdout):
             kind = text(event.get("type"))
             self.begun |= kind == "thread.started"
@@ -115,6 +116,7 @@ class _Reader:
                 self.steps.add("error", text=self.failed)
             elif kind == "error":
                 self.steps.add("error", text=text(event.get("message")))
+        self._insert(views)
         final = None if self.failed else self.final
         return Evidence(
             usage=self._usage(),
@@ -122,6 +124,14 @@ class _Reader:
             infrastructure=self._fault(),
             steps=self.steps.close(final),
         )
+
+    def _insert(self, views: list[tuple[int, str]]) -> None:
+        """Insert views of images after as many commands as the session log has before them."""
+        for done, path in reversed(views):
+            shells = [place for place, step in enumerate(self.steps.found) if step.tool == "command_execution"]
+            position = 0 if not done else shells[done - 1] + 1 if done <= len(shells) else len(self.steps.found)
+            self.steps.insert(position, Step(step=1, kind="tool", tool="view_image", images_viewed=[path]))
+            self.calls += 1
 
     def _item(self, item: dict[str, Any], *, done: bool) -> None:
         kind, identifier = text(item.get("type")), text(item.get("id"))
@@ -164,6 +174,20 @@ class _Reader:
         if "stream disconnected" in self.failed or "exceeded retry limit" in self.failed:
             return self.failed[:300]
         return None
+
+
+def _views(sessions: Path) -> list[tuple[int, str]]:
+    """Return the images that a session looked at, each with the number of commands that had ended before."""
+    found, commands = [], 0
+    for path in sorted(sessions.rglob("*.jsonl")):
+        for line in json_lines(path):
+            payload = obj(line.get("payload"))
+            item = obj(payload.get("item")) if payload.get("type") == "item_completed" else {}
+            commands += item.get("type") == "CommandExecution"
+            if item.get("type") == "ImageView":
+                place = text(item.get("path")).removeprefix("file://").encode("utf-8", "replace").decode()
+                found.append((commands, place))
+    return found
 
 
 def _call(kind: str, item: dict[str, Any], *, done: bool) -> dict[str, Any]:
