@@ -38,6 +38,10 @@ class ClaudeCode(Agent):
     def unavailable(self) -> str | None:
         return cli.missing(_PACKAGE, _program())
 
+    def fingerprint(self) -> str:
+        """Digest of the program's version, of what is locked with it, and of this module."""
+        return cli.fingerprint(_PACKAGE, Path(__file__))
+
     def effort_word(self, effort: str) -> str:
         return _EFFORTS.get(effort, effort)
 

@@ -36,6 +36,10 @@ class Codex(Agent):
     def unavailable(self) -> str | None:
         return cli.missing(_PACKAGE, _folder() / "bin" / "codex")
 
+    def fingerprint(self) -> str:
+        """Digest of the program's version, of what is locked with it, and of this module."""
+        return cli.fingerprint(_PACKAGE, Path(__file__))
+
     def effort_word(self, effort: str) -> str:
         return _EFFORTS.get(effort, effort)
 

@@ -44,6 +44,10 @@ class DeepSeekHarness(Agent):
             None if _node(cli.MODULES).is_file() else f"the Node.js that dsh needs is not installed: {cli.INSTALL}"
         )
 
+    def fingerprint(self) -> str:
+        """Digest of the program's version, of what is locked with it, and of this module."""
+        return cli.fingerprint(_PACKAGE, Path(__file__), _START)
+
     def effort_word(self, effort: str) -> str:
         return _EFFORTS.get(effort, effort)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from functools import cache
@@ -22,6 +23,14 @@ def processor() -> str:
 def pinned(package: str) -> str:
     """Return the version of a package that is pinned, as it enters records and resume keys."""
     return str(json.loads((FOLDER / "package.json").read_text(encoding="utf-8"))["dependencies"][package])
+
+
+def fingerprint(package: str, *wrapper: Path) -> str:
+    """Return a digest of what an agent is: its pinned version, everything that is locked with it, and its wrapper."""
+    digest = hashlib.sha256(pinned(package).encode())
+    for path in (FOLDER / "package-lock.json", FOLDER.parent / "_events.py", *wrapper):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def missing(package: str, program: Path) -> str | None:

@@ -90,44 +90,40 @@ class Relay:
         raw = await request.read()
         begun = time.monotonic()
         self._number += 1
-        asked = read_request(raw)
         exchange = Exchange(
             number=self._number,
             at=round(begun - self._begun, 3),
             method=request.method,
             path=request.path,
             protocol=protocol_of(request.method, request.path),
-            model=asked.model,
-            effort=asked.effort,
-            stream=asked.stream,
-            web=list(asked.web),
-            tools=self._changed_tools(asked),
             request_bytes=len(raw),
             ending="client_gone",  # until something else is known
         )
         try:
-            if refusal := self._refusal(request, asked):
+            if refusal := self._refusal(request, raw):
                 exchange.ending, exchange.error = "refused_by_relay", refusal[1]
                 return _error(exchange, *refusal)
             return await self._pass(request, raw, exchange, begun)
         finally:
             now = time.monotonic()
+            self._describe(exchange, read_request(raw))  # only now: reading megabytes would delay the request
             exchange.seconds = round(now - begun, 3)
             exchange.silent_seconds = round(now - max(begun, self._heard.pop(exchange.number, begun)), 3)
             self._ledger.write(exchange.model_dump_json(exclude_defaults=True) + "\n")
             self._ledger.flush()
 
-    def _changed_tools(self, asked: Asked) -> list[str] | None:
-        if asked.tools == self._tools or not asked.tools:
-            return None
-        self._tools = asked.tools
-        return list(asked.tools)
+    def _describe(self, exchange: Exchange, asked: Asked) -> None:
+        exchange.model, exchange.effort, exchange.stream = asked.model, asked.effort, asked.stream
+        exchange.web = list(asked.web)
+        if asked.tools and asked.tools != self._tools:
+            self._tools = asked.tools
+            exchange.tools = list(asked.tools)
 
-    def _refusal(self, request: web.Request, asked: Asked) -> tuple[int, str] | None:
+    def _refusal(self, request: web.Request, raw: bytes) -> tuple[int, str] | None:
         presented = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(presented.encode(), self._upstream.token.encode()):
             return 401, "the relay does not know this key"
-        if asked.web and not self._upstream.web:
+        if not self._upstream.web and (asked := read_request(raw)).web:
             return 403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}"
         return None
 
