@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +122,16 @@ def test_wrong_model_and_effort_are_named() -> None:
     assert wire(rows[:1], model="m", effort="medium")["problems"] == []
     assert effort_on_wire(rows) == "31999 thinking tokens+medium+not on the wire"
     assert effort_on_wire([]) is None
+
+
+def test_every_row_is_in_the_documentation() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    table = page.partition("## From signal to end state")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    ends = {name.strip(): cells[2] for cells in rows[2:] for name in cells[0].split(",")}
+    ends["empty, not counted"] = ends.pop("empty", "")
+    for name, _, where, _ in ROWS:
+        if name in ("answer", "call"):
+            continue
+        expected = {"refused": "refused", "infrastructure": "infrastructure", "review": "by exit, review"}
+        assert ends.get(name) == expected.get(str(where), "by exit"), name
