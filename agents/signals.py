@@ -23,7 +23,9 @@ _HANG_SECONDS = 600.0
 _HANG_SHARE = 0.5  # of the budget
 
 
-def weigh(exchanges: Sequence[Exchange], reported: Evidence, *, budget_seconds: float) -> Evidence:
+def weigh(
+    exchanges: Sequence[Exchange], reported: Evidence, *, budget_seconds: float, relayed: bool = True
+) -> Evidence:
     """Return an agent's evidence as the relay's ledger confirms or replaces it.
 
     Parameters
@@ -34,10 +36,13 @@ def weigh(exchanges: Sequence[Exchange], reported: Evidence, *, budget_seconds: 
         What the agent's own events say.
     budget_seconds
         The run's budget, against which a request that was never answered is held.
+    relayed
+        Whether there was a relay at all.
     """
     asked = [exchange for exchange in exchanges if exchange.asks_model]
     if not asked:
-        return reported
+        silent = ("the agent never asked its model",) if relayed else ()
+        return replace(reported, review=(*reported.review, *silent))
     last = max(asked, key=lambda exchange: exchange.at + exchange.seconds)
     refused, infrastructure, review = _verdict(last, budget_seconds)
     notes = list(reported.review) + ([review] if review else [])

@@ -134,7 +134,10 @@ def _relay(provider: Provider, key: str, ledger: Path, socket: Path | None) -> I
         start_new_session=True,  # Ctrl-C ends the agent first, and the relay after it
     )
     try:
-        yield _started(process, given), token
+        port = _started(process, given)
+        yield port, token
+        if process.poll() is not None:  # what the agent did after that says nothing about it
+            raise RelayError(f"the relay ended before its agent (exit code {process.returncode})")
     finally:
         _stop(process)
 

@@ -18,6 +18,7 @@ from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.summary import Line, RankBy, summarise
+from biabench_plugin.report.wire_notes import wire_lines
 from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 WIDTH = 100
@@ -52,6 +53,7 @@ class Report:
             lines.append("Demo data: these scores check an installation; they are not benchmark results.")
         if uncontained := sum(line.uncontained for line in self.lines if not line.synthetic):
             lines.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
+        lines += wire_lines(self.rows, WIDTH)
         return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
 
     def _scores(self) -> Table:

@@ -97,7 +97,9 @@ def test_an_agent_cannot_claim_a_fault_that_the_relay_did_not_see() -> None:
     found = weigh([GOOD], claimed, budget_seconds=100.0)
     assert (found.refused, found.infrastructure) == (None, None)
     assert len(found.review) == 2
-    assert weigh([], claimed, budget_seconds=100.0) == claimed  # no relay: its events are all there is
+    alone = weigh([], claimed, budget_seconds=100.0, relayed=False)
+    assert alone == claimed  # no relay: its events are all there is
+    assert weigh([], claimed, budget_seconds=100.0).review == ("the agent never asked its model",)
 
 
 def test_usage_is_metered_and_calls_are_the_agents_own() -> None:

@@ -134,6 +134,7 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[[s
         budget: float = 90.0,
         network: str = "open",
         relay: bool = True,
+        isolation: str = "required",
         effort: str = "medium",
         model: str = "test-model",
         web_tools: str | None = None,
@@ -155,7 +156,7 @@ def run_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Callable[[s
         assert data is not None
         monkeypatch.setenv("BIABENCH_API_KEY", CANARY)
         settings = Settings(
-            dataset="demo", repeats=1, budget_seconds=budget, network=network, isolation="required", relay=relay
+            dataset="demo", repeats=1, budget_seconds=budget, network=network, isolation=isolation, relay=relay
         )  # type: ignore[arg-type]
         with ModelServer(lambda request: next(script)) as server:
             after_start(server)

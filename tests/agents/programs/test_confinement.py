@@ -34,8 +34,11 @@ def files(folder: Path) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["api", pytest.param("claude_code", marks=pytest.mark.full),
-                                  "codex", pytest.param("deepseek_harness", marks=pytest.mark.full)])  # fmt: skip
+def full(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("name", ["api", full("claude_code"), full("codex"), full("deepseek_harness")])
 def test_confined_to_the_relay(run_trial: Callable[..., Ran], name: str) -> None:
     turns = [Turn(shell=SEARCH + TABLES), Turn(), Turn(text="Done.")]
 
@@ -67,3 +70,18 @@ def test_the_key_stays_out_of_an_open_network_too(run_trial: Callable[..., Ran])
     assert {request.key for request in ran.server.requests} == {CANARY}
     found = [str(path) for path, data in files(ran.folder.parents[4]) if CANARY.encode() in data]
     assert found == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["api", "claude_code", "codex", "deepseek_harness"])
+@pytest.mark.parametrize("relay", [True, False])
+def test_without_containment(run_trial: Callable[..., Ran], name: str, relay: bool) -> None:
+    """It runs as well; without the relay too, which gives the agent the key, and the agent's own word for usage."""
+    tables = TABLES.replace("/output", '"$BIABENCH_OUTPUT"')
+    ran = run_trial(name, [Turn(shell=tables), Turn(text="Done.")], isolation="off", relay=relay)
+    assert ran.record.status.value == "delivered", (ran.record.status_reason, ran.record.review)
+    assert {request.key for request in ran.server.requests} == {CANARY}
+    assert ran.instruction in ran.server.requests[0].user_texts()
+    assert (ran.record.usage.input_tokens, ran.record.usage.output_tokens) == (280, 40)
+    assert (ran.record.usage.source == "relay") == relay
+    assert not any(CANARY in word for word in ran.record.model_dump_json().split('"'))

@@ -28,8 +28,8 @@ def test_scripted_analysis(run_trial: Callable[..., Ran], name: str) -> None:
     assert record.score is not None
     assert record.score.outcome > 0.1
 
-    # the instruction, byte for byte, and nothing of ours beside it
-    assert ran.instruction.strip() in [text.strip() for text in ran.server.requests[0].user_texts()]
+    # the instruction, byte for byte
+    assert ran.instruction in ran.server.requests[0].user_texts()
 
     # usage: each token once, as metered, and as the agent says
     assert [exchange.answered for exchange in ran.ledger if exchange.asks_model] == [True] * 3

@@ -68,22 +68,25 @@ def wait_for(ledger: Path, number: int) -> list[Exchange]:
 
 
 @pytest.mark.parametrize("protocol", PATHS)
-@pytest.mark.parametrize("stream", [True, False])
-def test_bytes_pass_unchanged_and_are_metered(start: Start, protocol: str, stream: bool) -> None:
+def test_bytes_pass_unchanged_and_are_metered(start: Start, protocol: str) -> None:
     turn = Turn(reasoning="hm", text="Four cells.", counts=Counts(100, 40, 7, 20, 5, cost=0.25))
-    asked = body(protocol, stream=stream)
-    with ModelServer([turn]) as server:
-        direct = ask(int(server.url.rpartition(":")[2]), KEY, PATHS[protocol], asked)
-        with start(server.url) as (port, token, ledger):
+    with ModelServer([turn]) as server, start(server.url) as (port, token, ledger):
+        for number, stream in enumerate((True, False)):
+            asked = body(protocol, stream=stream)
+            direct = ask(int(server.url.rpartition(":")[2]), KEY, PATHS[protocol], asked)
             through = ask(port, token, PATHS[protocol] + "?beta=true", asked, **{"anthropic-beta": "x-1"})
-    (row,) = read_ledger(ledger)
-    number = [request.raw for request in server.requests]
-    assert number[0] == number[1]
-    assert server.requests[1].path == PATHS[protocol] + "?beta=true"
-    assert server.requests[1].headers["anthropic-beta"] == "x-1"
-    assert through[0] == 200
-    assert through[1]["content-type"] == direct[1]["content-type"]
-    assert through[2].replace(b"0002", b"0001") == direct[2]  # the server numbers its answers
+            first, second = server.requests[-2:]
+            assert first.raw == second.raw
+            assert second.path == PATHS[protocol] + "?beta=true"
+            assert second.headers["anthropic-beta"] == "x-1"
+            assert through[0] == 200
+            assert through[1]["content-type"] == direct[1]["content-type"]
+            names = [f"_{2 * number + turned:04d}".encode() for turned in (1, 2)]  # the server numbers its answers
+            assert through[2].replace(names[1], names[0]) == direct[2]
+            check_metered(wait_for(ledger, number + 1)[number], protocol, stream)
+
+
+def check_metered(row: Exchange, protocol: str, stream: bool) -> None:
     assert (row.status, row.ending, row.model, row.model_answered, row.stream) == (200, "complete", "m", "m", stream)
     assert (row.text, row.calls, row.reasoning) == (True, 0, True)
     assert (row.input_tokens, row.cached_tokens, row.output_tokens) == (147, 40, 20)
@@ -204,6 +207,14 @@ with model_access._relay(provider, "k", pathlib.Path({os.devnull!r}), None) as x
                 return
             time.sleep(0.05)
     pytest.fail("the relay outlives the process that started it")
+
+
+def test_a_relay_that_dies_is_a_fault_of_ours(start: Start) -> None:
+    with pytest.raises(model_access.RelayError, match="ended before its agent"), start("http://127.0.0.1:9"):
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            if b"agents.relay" in Path("/proc", pid, "cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.3)
 
 
 def test_no_key_in_arguments_or_environment_of_the_relay(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
