@@ -209,12 +209,16 @@ with model_access._relay(provider, "k", pathlib.Path({os.devnull!r}), None) as x
     pytest.fail("the relay outlives the process that started it")
 
 
+def kill_relay() -> None:
+    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"agents.relay" in Path("/proc", pid, "cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    time.sleep(0.3)
+
+
 def test_a_relay_that_dies_is_a_fault_of_ours(start: Start) -> None:
     with pytest.raises(model_access.RelayError, match="ended before its agent"), start("http://127.0.0.1:9"):
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            if b"agents.relay" in Path("/proc", pid, "cmdline").read_bytes():
-                os.kill(int(pid), signal.SIGKILL)
-        time.sleep(0.3)
+        kill_relay()
 
 
 def test_no_key_in_arguments_or_environment_of_the_relay(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
