@@ -122,6 +122,8 @@ class TrialSession:
             raise ValueError(
                 f"--network={self.settings.network} needs containment; it cannot be had with --isolation=off"
             )
+        if self.settings.network == "none" and (cut := [name for name, agent in self.agents.items() if agent.protocol]):
+            raise ValueError(f"--network=none cuts {', '.join(cut)} off from its model; use --network=model")
         if self.settings.network == "model" and not self.settings.relay:
             raise ValueError("--network=model is the relay and nothing else; it cannot be had with --relay=off")
         self.folder = self._campaign_folder(invocation)

@@ -122,10 +122,17 @@ def test_only_real_files_are_kept_from_home(tmp_path: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_contradictions_are_usage_errors(tmp_path: Path, run_pytest: Run) -> None:
-    done = run_pytest("--agent=api=m", "--network=model", "--relay=off", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--network=model", "--relay=off"], "cannot be had with --relay=off"),
+        (["--network=none"], "use --network=model"),
+    ],
+)
+def test_contradictions_are_usage_errors(tmp_path: Path, run_pytest: Run, arguments: list[str], message: str) -> None:
+    done = run_pytest("--agent=api=m", *arguments, cwd=tmp_path)
     assert done.code == 4
-    assert "cannot be had with --relay=off" in done.out
+    assert message in done.out
 
 
 def test_one_trial_by_the_command(tmp_path: Path, run_pytest: Run, make_task: Callable[..., Path]) -> None:
