@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from agents.base import Agent, Bind, Launch
 from agents.endpoints import Endpoint, Provider, find_provider
@@ -124,22 +124,23 @@ def _relay(provider: Provider, key: str, ledger: Path, socket: Path | None) -> I
         "socket": None if socket is None else str(socket),
     }
     ledger.touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agents.relay"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=_ROOT,
-        env=_environment(provider.key_variable),
-        start_new_session=True,  # Ctrl-C ends the agent first, and the relay after it
-    )
-    try:
-        port = _started(process, given)
-        yield port, token
-        if process.poll() is not None:  # what the agent did after that says nothing about it
-            raise RelayError(f"the relay ended before its agent (exit code {process.returncode})")
-    finally:
-        _stop(process)
+    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would hold the relay up once it is full
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agents.relay"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=_ROOT,
+            env=_environment(provider.key_variable),
+            start_new_session=True,  # Ctrl-C ends the agent first, and the relay after it
+        )
+        try:
+            port = _started(process, given, errors)
+            yield port, token
+            if process.poll() is not None:  # what the agent did after that says nothing about it
+                raise RelayError(f"the relay ended before its agent (exit code {process.returncode})")
+        finally:
+            _stop(process)
 
 
 def _environment(key_variable: str) -> dict[str, str]:
@@ -149,7 +150,7 @@ def _environment(key_variable: str) -> dict[str, str]:
     return found | {"PYTHONPATH": str(_ROOT)}
 
 
-def _started(process: subprocess.Popen[bytes], given: dict[str, object]) -> int:
+def _started(process: subprocess.Popen[bytes], given: dict[str, object], errors: IO[bytes]) -> int:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -162,8 +163,9 @@ def _started(process: subprocess.Popen[bytes], given: dict[str, object]) -> int:
     if line.strip().isdigit():
         return int(line)
     process.kill()
-    _, errors = process.communicate()
-    last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+    process.communicate()
+    errors.seek(0)
+    last = errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
     raise RelayError(f"the relay did not start: {last[0]}")
 
 

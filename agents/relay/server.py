@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -141,42 +141,56 @@ class Relay:
         async with answer:
             exchange.status = answer.status
             exchange.request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
-            back = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK)
-            response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=back)
-            meter = Meter(
-                exchange.protocol,
-                answer.status,
-                answer.headers.get("Content-Type", ""),
-                answer.headers.get("Content-Encoding", ""),
-            )
-            cut = False
-            try:
-                await response.prepare(request)
-                try:
-                    async for block in answer.content.iter_any():
-                        await response.write(block)
-                        if exchange.first_byte_ms is None:
-                            exchange.first_byte_ms = round(1000 * (time.monotonic() - begun), 2)
-                        self._heard[exchange.number] = time.monotonic()
-                        exchange.response_bytes += len(block)
-                        meter.feed(block)
-                except ConnectionError as error:  # a reset from either side
-                    if request.transport is None or request.transport.is_closing():
-                        raise
-                    cut, exchange.error = True, f"{type(error).__name__}: {error}"[:500]
-                except (ClientError, TimeoutError) as error:
-                    cut, exchange.error = True, f"{type(error).__name__}: {error}"[:500]
-                _note(exchange, meter, cut)
-                if cut and request.transport is not None:
-                    request.transport.close()  # the agent must see a cut answer as one
-                else:
-                    await response.write_eof()
-            except BaseException:
-                if exchange.ending == "client_gone":
-                    _note(exchange, meter, cut)
-                    exchange.ending = "client_gone"
+            return await self._send_back(request, answer, exchange, begun)
+
+    async def _send_back(
+        self, request: web.Request, answer: ClientResponse, exchange: Exchange, begun: float
+    ) -> web.StreamResponse:
+        """Pass an answer on as it comes, and note what it says; an agent that goes away leaves what came until then."""
+        back = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=back)
+        kind, encoding = answer.headers.get("Content-Type", ""), answer.headers.get("Content-Encoding", "")
+        meter = Meter(exchange.protocol, answer.status, kind, encoding)
+        whole = False
+        try:
+            await response.prepare(request)
+            cut = await self._copy(answer, request, response, meter, exchange, begun)
+            _note(exchange, meter, cut)
+            whole = True
+            if cut and request.transport is not None:
+                request.transport.close()  # the agent must see a cut answer as one
+            else:
+                await response.write_eof()
+        finally:
+            if not whole:
+                _note(exchange, meter, True)
+                exchange.ending = "client_gone"
+        return response
+
+    async def _copy(
+        self,
+        answer: ClientResponse,
+        request: web.Request,
+        response: web.StreamResponse,
+        meter: Meter,
+        exchange: Exchange,
+        begun: float,
+    ) -> bool:
+        """Copy the body block by block; return whether the provider cut it. The agent's own end raises."""
+        try:
+            async for block in answer.content.iter_any():
+                await response.write(block)
+                self._heard[exchange.number] = time.monotonic()
+                if exchange.first_byte_ms is None:
+                    exchange.first_byte_ms = round(1000 * (self._heard[exchange.number] - begun), 2)
+                exchange.response_bytes += len(block)
+                meter.feed(block)
+        except (ClientError, ConnectionError, TimeoutError) as error:
+            if request.transport is None or request.transport.is_closing():
                 raise
-            return response
+            exchange.error = f"{type(error).__name__}: {error}"[:500]
+            return True
+        return False
 
     def _headers(self, request: web.Request) -> CIMultiDict[str]:
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in _OWN)

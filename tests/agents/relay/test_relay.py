@@ -288,3 +288,14 @@ def test_the_forwarder_says_what_cannot_be_started(tmp_path: Path, program: str,
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
     assert program in done.stderr
+
+
+def test_many_agents_that_go_away_do_not_hold_the_relay_up(start: Start) -> None:
+    """Each leaves a traceback somewhere; a pipe that nobody reads would be full after some."""
+    with ModelServer([Turn(text="x" * 200_000)]) as server, start(server.url) as (port, token, ledger):
+        for _ in range(120):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("POST", PATHS["messages"], json.dumps(body("messages")), {"x-api-key": token})
+            connection.close()
+        assert ask(port, token, PATHS["messages"], body("messages"))[0] == 200
+        assert len(wait_for(ledger, 121)) == 121
