@@ -51,8 +51,8 @@ LADDER = {
     "529": Rung(fault(status=529, message="overloaded"), "crashed", "HTTP 529", budget=20.0),
     "truncated": Rung(fault(kind="truncated"), "crashed", "cut off", budget=25.0),
     "stream_error": Rung(fault(kind="stream_error", status=529, message="overloaded"), "crashed", "", budget=25.0),
-    "hang": Rung(fault(kind="hang"), "no_deliverable", "sent nothing", budget=10.0, timed_out=True, usage=(10, 5)),
-    "stall": Rung(fault(kind="stalled"), "no_deliverable", "sent nothing", budget=10.0, timed_out=True),
+    "hang": Rung(fault(kind="hang"), "no_deliverable", "sent nothing", budget=24.0, timed_out=True, usage=(10, 5)),
+    "stall": Rung(fault(kind="stalled"), "no_deliverable", "sent nothing", budget=24.0, timed_out=True),
     "crash": Rung([LOOK, Turn(shell="kill -9 -1", counts=Counts(20, 0, 0, 6, 0))], "crashed", usage=(30, 11)),
     "child_left": Rung(
         [Turn(shell=f"{TABLES}; setsid sleep {ENDLESS} > /dev/null 2>&1 &"), Turn(text="Done.")], "delivered"
@@ -60,7 +60,7 @@ LADDER = {
     "half_in_time": Rung(
         [Turn(shell="printf 'X,Y\\n10,12\\n' > /output/0.csv", counts=Counts(10, 0, 0, 5, 0)),
          Turn(shell=f"sleep {ENDLESS}", counts=Counts(20, 0, 0, 6, 0))],
-        "delivered", budget=9.0, timed_out=True,
+        "delivered", budget=12.0, timed_out=True,
     ),
 }  # fmt: skip
 
