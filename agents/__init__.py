@@ -7,9 +7,13 @@ from importlib import import_module
 from agents.base import Agent
 
 AGENTS: dict[str, str] = {
+    "api": "agents.api:Api",
     "bluff": "agents.bluff:Bluff",
     "classical": "agents.classical.agent:Classical",
+    "claude_code": "agents.claude_code:ClaudeCode",
+    "codex": "agents.codex:Codex",
     "command": "agents.command:Command",
+    "deepseek_harness": "agents.deepseek_harness:DeepSeekHarness",
     "empty": "agents.empty:Empty",
     "replay": "agents.replay:Replay",
     "shortcut": "agents.shortcut.agent:Shortcut",

@@ -5,12 +5,15 @@ Adding an agent is one module with a class like :class:`Agent` and one row in :d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
+
+from agents.endpoints import Endpoint, Protocol
+from agents.transcript import Step
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Session:
     """What an agent is told about one trial. Paths are those that the agent itself sees.
 
     ``truth_dir`` and ``task_dir`` are set only for agents that declare ``reads_truth`` (the synthetic ones, which run
-    outside containment).
+    outside containment). ``endpoint`` is where the model is, for agents that declare a ``protocol``. ``web`` says
+    whether the agent may search the web with tools of its own; ``None`` leaves that as the study had it.
     """
 
     instruction: str
@@ -43,6 +47,14 @@ class Session:
     command: str | None = None
     truth_dir: Path | None = None
     task_dir: Path | None = None
+    home_dir: str = "/home/user"
+    endpoint: Endpoint | None = None
+    web: bool | None = None
+
+    @property
+    def contained(self) -> bool:
+        """Whether paths are the neutral ones of containment."""
+        return self.input_dir == "/input"
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,8 @@ class Launch:
     python_prefix
         Whether it runs on this interpreter: its prefix is then visible, read-only, and ``python`` is a private layer
         over it into which ``pip install`` works.
+    home_files
+        Files to write below the agent's HOME before it starts: path to text.
     """
 
     argv: tuple[str, ...]
@@ -72,30 +86,45 @@ class Launch:
     pass_environment: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
     python_prefix: bool = False
+    home_files: Mapping[str, str] = field(default_factory=dict)
 
 
 class Usage(BaseModel):
-    """What a run consumed. A signal that an agent does not give stays ``None``, never 0."""
+    """What a run consumed. A signal that an agent does not give stays ``None``, never 0.
+
+    ``input_tokens`` is the whole prompt; ``cached_tokens`` (read from a cache) and ``cache_write_tokens`` are parts of
+    it, and ``reasoning_tokens`` is a part of ``output_tokens``: nothing is counted twice. ``tool_calls`` and
+    ``executed_blocks`` mean what the agent itself calls so, and are not comparable between agents.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     input_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     tool_calls: int | None = None
+    executed_blocks: int | None = None
+    requests: int | None = None  # to a model
     cost_usd: float | None = None
+    cost_source: str | None = None
     source: str | None = None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was read from an agent's logs after it ended."""
+    """What was read from an agent's logs after it ended.
+
+    ``review`` holds what a person should look at, because the signals do not decide it.
+    """
 
     usage: Usage = field(default_factory=Usage)
     final_message: str | None = None
     refused: str | None = None  # the provider's structured refusal, never words printed by the agent
     infrastructure: str | None = None  # a structured fault of provider or host
+    steps: Sequence[Step] = ()
+    review: tuple[str, ...] = ()
 
 
 class Agent:
@@ -113,6 +142,8 @@ class Agent:
     needs_model: ClassVar[bool] = False
     effort_control: ClassVar[bool] = False  # whether a reasoning effort can be set
     synthetic: ClassVar[bool] = False  # fixes an end of the scale; never ranked among real agents
+    protocol: ClassVar[Protocol | None] = None  # how it speaks to its model, for agents that take a base URL
+    keeps: ClassVar[tuple[str, ...]] = ()  # patterns below HOME of logs to keep; ``read`` finds them in logs/home
 
     def unavailable(self) -> str | None:
         """Say why this agent cannot run here and what would help, or ``None``."""
@@ -122,10 +153,18 @@ class Agent:
         """Identity of the agent's own code for the resume key, beyond ``version``."""
         return self.version
 
+    def effort_word(self, effort: str) -> str:
+        """Return the word for an effort that this agent's requests carry."""
+        return effort
+
     def launch(self, session: Session) -> Launch:
         """Return how to start the agent on ``session``."""
         raise NotImplementedError
 
     def read(self, stdout: Path, stderr: Path, output_dir: Path) -> Evidence:
-        """Read usage, closing message and structured faults from what the run left."""
+        """Read usage, closing message, transcript and structured faults from what the run left.
+
+        ``stdout.parent / "home"`` holds the files that ``keeps`` names. They, unlike the two streams, lay where the
+        agent could write.
+        """
         return Evidence()

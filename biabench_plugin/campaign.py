@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents import load_agent
 from agents.base import Agent, Session
+from biabench_plugin.model_access import provider_of
 from biabench_plugin.taskspec import TaskSpec
 
 _MOST_FILES = 20_000  # of a folder that a command line names
@@ -33,6 +34,9 @@ class Configuration(BaseModel):
     instruction: Literal["brief", "detailed"] = "brief"
     effort: Literal["minimal", "low", "medium", "high", "max"] = "medium"
     command: str | None = None
+    provider: str | None = None
+    key_variable: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    web_tools: Literal["on", "off"] | None = None
     label: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
     @property
@@ -65,7 +69,8 @@ class Settings(BaseModel):
     dataset: str
     repeats: int
     budget_seconds: float = 4 * 3600.0
-    network: Literal["open", "none"] = "open"
+    network: Literal["open", "model", "none"] = "open"
+    relay: bool = True
     isolation: Literal["required", "auto", "off"] = "auto"
     agent_env: Path | None = None
     agent_weights: Path | None = None
@@ -93,7 +98,9 @@ class Trial:
         return Path("runs") / self.task.slug / self.configuration.folder_name / f"r{self.repeat}"
 
 
-def parse_agents(values: Iterable[str], *, instruction: str, effort: str, command: str | None) -> list[Configuration]:
+def parse_agents(
+    values: Iterable[str], *, instruction: str, effort: str, command: str | None, **more: str | None
+) -> list[Configuration]:
     """Turn ``NAME[=MODEL]`` values into configurations; raise ``ValueError`` for unknown agents."""
     configurations = []
     for value in values:
@@ -106,13 +113,14 @@ def parse_agents(values: Iterable[str], *, instruction: str, effort: str, comman
                     "instruction": instruction,
                     "effort": effort,
                     "command": command if name == "command" else None,
+                    **more,
                 }
             )
         )
     return configurations
 
 
-def read_configurations(path: Path, *, instruction: str, effort: str) -> list[Configuration]:
+def read_configurations(path: Path, *, instruction: str, effort: str, **more: str | None) -> list[Configuration]:
     """Read a YAML list of configurations; fields left out take the session's values."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -123,7 +131,9 @@ def read_configurations(path: Path, *, instruction: str, effort: str) -> list[Co
     configurations = []
     for number, row in enumerate(raw, start=1):
         try:
-            configurations.append(Configuration.model_validate({"instruction": instruction, "effort": effort, **row}))
+            configurations.append(
+                Configuration.model_validate({"instruction": instruction, "effort": effort, **more, **row})
+            )
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
             raise ValueError(f"--config {path}: configuration {number}: {faults}") from error
@@ -145,6 +155,7 @@ def check_configurations(configurations: Sequence[Configuration]) -> dict[str, A
             agent.launch(_dry_session(configuration))  # raises ValueError where the command line cannot be used
         if agent.needs_model and not configuration.model:
             raise ValueError(f"--agent={configuration.agent} needs a model: --agent={configuration.agent}=MODEL")
+        provider_of(agent, configuration)
     return agents
 
 
@@ -186,7 +197,7 @@ def resume_key(
         "task": trial.task.slug,
         "data": data_digest,
         "agent": [agent.name, agent.version, agent.fingerprint()],
-        "configuration": trial.configuration.model_dump(exclude={"label"}),
+        "configuration": trial.configuration.model_dump(exclude={"label", "key_variable"}),
         "command": _named_files(trial.configuration.command or ""),
         "budget": settings.budget_seconds,
         "network": settings.network,

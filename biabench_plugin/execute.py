@@ -17,12 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from agents.base import Agent, Evidence, Launch, Session, Usage
+from agents.pricing import priced
+from agents.relay.ledger import Exchange, read_ledger
+from agents.signals import difference, effort_on_wire, merge_usage, weigh, wire
+from agents.transcript import FILE_NAME as TRANSCRIPT
+from agents.transcript import write_transcript
 from biabench_plugin import checkout, supervisor
 from biabench_plugin.campaign import Configuration, Settings, Trial
 from biabench_plugin.datasets import TaskData, cache_dir
 from biabench_plugin.endstate import EndState, classify
 from biabench_plugin.gpu import Gpu, still_there
 from biabench_plugin.isolation import Containment, InputView, containment_for, opaque_input
+from biabench_plugin.model_access import RelayError, keep_home_files, model_access, provider_of
 from biabench_plugin.probe import probe
 from biabench_plugin.records import (
     DatasetIdentity,
@@ -121,41 +127,55 @@ def run_attempt(
         )
         attempt.write_instruction(instruction)
         note_inputs(attempt.path, data.input)
-        session = Session(
-            instruction=instruction,
-            instruction_file=paths.instruction_file,
-            input_dir=paths.input_dir,
-            output_dir=paths.output_dir,
-            budget_seconds=host.settings.budget_seconds,
-            model=trial.configuration.model,
-            effort=trial.configuration.effort,
-            command=trial.configuration.command,
-            truth_dir=data.truth if agent.reads_truth else None,
-            task_dir=trial.task.folder if agent.reads_truth else None,
-        )
-        launch = agent.launch(session)
-        tools = _tools(containment, launch, host.settings, gpu) if agent.contained else {}
-        run = supervisor.run(
-            launch,
-            rooms=attempt.rooms,
-            containment=containment,
-            limits=supervisor.Limits(
-                budget_seconds=host.settings.budget_seconds,
-                output_bytes=int(host.settings.output_quota_gb * 1e9),
-            ),
-            network=host.settings.network,
-            gpu_devices=() if gpu is None else (gpu.uuid,),
-            tool_env=host.settings.agent_env,
-            weights=host.settings.agent_weights,
-            hidden=() if agent.reads_truth else (data.truth, folder.campaign, cache_dir()),
-        )
+        settings = host.settings
+        with model_access(
+            agent,
+            trial.configuration,
+            attempt.path,
+            relay=settings.relay,
+            confined=settings.network == "model",
+        ) as access:
+            session = Session(
+                instruction=instruction,
+                instruction_file=paths.instruction_file,
+                input_dir=paths.input_dir,
+                output_dir=paths.output_dir,
+                budget_seconds=settings.budget_seconds,
+                model=trial.configuration.model,
+                effort=trial.configuration.effort,
+                command=trial.configuration.command,
+                truth_dir=data.truth if agent.reads_truth else None,
+                task_dir=trial.task.folder if agent.reads_truth else None,
+                home_dir=paths.home,
+                endpoint=access.endpoint,
+                web=_web(trial.configuration, settings),
+            )
+            launch = access.launch(agent.launch(session))
+            attempt.write_home(launch.home_files)
+            tools = _tools(containment, launch, settings, gpu) if agent.contained else {}
+            run = supervisor.run(
+                launch,
+                rooms=attempt.rooms,
+                containment=containment,
+                limits=supervisor.Limits(
+                    budget_seconds=settings.budget_seconds,
+                    output_bytes=int(settings.output_quota_gb * 1e9),
+                ),
+                network="none" if settings.network == "model" and access.socket is None else settings.network,
+                gpu_devices=() if gpu is None else (gpu.uuid,),
+                tool_env=settings.agent_env,
+                weights=settings.agent_weights,
+                relay_socket=access.socket,
+                hidden=() if agent.reads_truth else (data.truth, folder.campaign, cache_dir()),
+            )
         lost = gpu is not None and not still_there(gpu)
+        exchanges = [] if access.ledger is None else read_ledger(access.ledger)
         evidence, transcript_problem = _read(agent, attempt)
         if lost:
             evidence = replace(evidence, infrastructure=evidence.infrastructure or f"GPU gone during the run: {gpu}")
         input_changed = view.changed()
         attempt.collect()
-    except SupervisionError as error:  # the watching process died or nothing could be killed: not the agent's fault
+    except (SupervisionError, RelayError) as error:  # what watches or serves the agent failed: not the agent's fault
         attempt.discard(keep=True)
         record = fault(folder, agent, host, data, gpu, str(error), resume_key, attempt.number)
         return record, write_record(record, attempt.path)
@@ -170,10 +190,10 @@ def run_attempt(
         provenance(containment, gpu, tools, view),
         attempt,
         run,
-        evidence,
+        weigh(exchanges, evidence, budget_seconds=settings.budget_seconds, relayed=access.ledger is not None),
         input_changed,
         resume_key,
-    ).model_copy(update={"transcript_problem": transcript_problem})
+    ).model_copy(update={"transcript_problem": transcript_problem, **_metered(agent, trial, evidence, exchanges)})
     folder.check_held()
     return record, write_record(record, attempt.path)
 
@@ -213,11 +233,41 @@ def fault(
     )
 
 
+def _web(configuration: Configuration, settings: Settings) -> bool | None:
+    """Whether the agent may search the web; ``None`` leaves that as the study had it. Without a network it may not."""
+    if settings.network != "open":
+        return False
+    return None if configuration.web_tools is None else configuration.web_tools == "on"
+
+
+def _metered(agent: Agent, trial: Trial, evidence: Evidence, exchanges: list[Exchange]) -> dict[str, object]:
+    """Return what the relay's ledger says about a run: usage, what differs from the agent's own, models, effort."""
+    configuration = trial.configuration
+    provider = provider_of(agent, configuration)
+    usage = merge_usage(evidence.usage, exchanges)
+    found: dict[str, object] = {
+        "usage": priced(usage, configuration.model),
+        "provider": None if provider is None else provider.name,
+        "web_tools": configuration.web_tools,
+    }
+    if exchanges:
+        expected = agent.effort_word(configuration.effort) if agent.effort_control else None
+        found["usage_reported"] = evidence.usage
+        found["usage_difference"] = difference(evidence.usage, usage)
+        found["wire"] = wire(exchanges, model=configuration.model, effort=expected)
+        if agent.effort_control:
+            found["effort_applied"] = effort_on_wire(exchanges) or "not known: no request"
+    return found
+
+
 def _read(agent: Agent, attempt: Attempt) -> tuple[Evidence, str | None]:
     """Read what the agent left about itself; a transcript that cannot be read is no reason to lose the run."""
     logs = attempt.rooms.logs
     try:
+        keep_home_files(attempt.rooms.home, agent.keeps, logs / "home")
         found = agent.read(logs / "stdout.log", logs / "stderr.log", attempt.rooms.output)
+        if found.steps:
+            write_transcript(found.steps, attempt.path / TRANSCRIPT)
     except Exception as error:  # a wrapper's own fault: whatever it is, the submission is scored
         return Evidence(), f"{type(error).__name__}: {error}"
     return (
@@ -346,6 +396,7 @@ def _record(
         infrastructure="the input was changed during the run" if input_changed else ending.infrastructure,
         score=result,
         usage=evidence.usage,
+        review=list(evidence.review),
         final_message=evidence.final_message,
         exit_code=run.exit_code,
         signal=run.signal,

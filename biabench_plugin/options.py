@@ -94,7 +94,11 @@ def add(parser: pytest.Parser) -> None:
     option("--tasks", action="append", metavar="DIR", help="further folder of tasks; repeatable")
     option("--effort", choices=EFFORTS, help="reasoning effort requested from the agent (default: medium)")
     option("--budget", type=seconds, metavar="TIME", help="wall-clock budget of a trial (default: 4h)")
-    option("--network", choices=("open", "none"), help="network of the agent (default: open)")
+    option("--network", choices=("open", "model", "none"), help="network of the agent (default: open)")
+    option("--provider", metavar="NAME|URL", help="where the model is: a known provider, or a base URL without /v1")
+    option("--key-variable", metavar="NAME", help="environment variable that holds the provider's key")
+    option("--relay", choices=("on", "off"), help="stand between agent and model, for keys and metering (default: on)")
+    option("--web-tools", choices=("on", "off"), help="the agent's own web search (default: as in the study)")
     option("--isolation", choices=("required", "auto", "off"), help="containment of the agent (default: auto)")
     option(
         "--agent-command", metavar="COMMAND", help="what --agent=command starts; {input} {output} {instruction} {model}"

@@ -60,7 +60,10 @@ class TrialRecord(_Model):
 
     ``run_folder`` is relative to the campaign folder, so that a campaign can be moved.
     ``outcome``, ``strict`` and their diagnostics lie in ``score``; it is ``None`` only where nothing could be scored
-    because of an infrastructure fault. ``resume_key`` tells whether a later session may reuse the attempt.
+    because of an infrastructure fault. ``usage`` holds tokens as the relay metered them, where it stood between;
+    ``usage_reported`` what the agent says itself, and ``usage_difference`` reported minus metered. ``wire`` sums up the
+    relay's ledger, ``review`` says what a person should look at. ``resume_key`` tells whether a later session may reuse
+    the attempt.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -86,6 +89,12 @@ class TrialRecord(_Model):
     infrastructure: str | None
     score: OutcomeScore | None
     usage: Usage
+    usage_reported: Usage | None = None
+    usage_difference: dict[str, int] = Field(default_factory=dict)
+    wire: dict[str, Any] = Field(default_factory=dict)
+    review: list[str] = Field(default_factory=list)
+    provider: str | None = None
+    web_tools: str | None = None
     final_message: str | None
     transcript_problem: str | None = None
     exit_code: int | None
@@ -208,7 +217,12 @@ def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, 
         "input_tokens": record.usage.input_tokens,
         "output_tokens": record.usage.output_tokens,
         "tool_calls": record.usage.tool_calls,
+        "cached_tokens": record.usage.cached_tokens,
+        "reasoning_tokens": record.usage.reasoning_tokens,
         "cost_usd": record.usage.cost_usd,
+        "effort_applied": record.effort_applied,
+        "provider": record.provider,
+        "review": "; ".join(record.review) or None,
         "isolation": "bubblewrap" if record.provenance.isolation.get("in_force") else "off",
         "record": str(record_path),
     }

@@ -121,6 +121,7 @@ class TrialSession:
             agent_env=self._folder("agent_env"),
             agent_weights=self._folder("agent_weights"),
             output_quota_gb=chosen["output_quota"],
+            relay=options.get(config, "relay") != "off",
         )
         self.host = Host(self.settings, self.dataset.name)
         self.in_job = options.get(config, "report_to") is not None  # one trial of a session that waits elsewhere
@@ -129,8 +130,14 @@ class TrialSession:
         )  # trials run elsewhere; this session only submits, waits and reports
         if not self.waits and any(agent.contained for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
-        if self.settings.isolation == "off" and self.settings.network == "none":
-            raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")
+        if self.settings.isolation == "off" and self.settings.network != "open":
+            raise ValueError(
+                f"--network={self.settings.network} needs containment; it cannot be had with --isolation=off"
+            )
+        if self.settings.network == "none" and (cut := [name for name, agent in self.agents.items() if agent.protocol]):
+            raise ValueError(f"--network=none cuts {', '.join(cut)} off from its model; use --network=model")
+        if self.settings.network == "model" and not self.settings.relay:
+            raise ValueError("--network=model is the relay and nothing else; it cannot be had with --relay=off")
         self.command = self._command()
         self.folder = self._campaign_folder(invocation)
         self.excluded_targets = exclusions.active(self.folder)
@@ -147,14 +154,18 @@ class TrialSession:
     def _configurations(self, invocation: Path) -> list[Configuration]:
         level = options.get(self.config, "instruction") or LEVELS[0]
         effort = options.get(self.config, "effort") or "medium"
+        more = {name: options.get(self.config, name) for name in ("provider", "key_variable", "web_tools")}
         named = parse_agents(
             options.get(self.config, "agent") or (),
             instruction=level,
             effort=effort,
             command=options.get(self.config, "agent_command"),
+            **more,
         )
         file = options.get(self.config, "config")
-        listed = [] if file is None else read_configurations(invocation / file, instruction=level, effort=effort)
+        listed = (
+            [] if file is None else read_configurations(invocation / file, instruction=level, effort=effort, **more)
+        )
         return named + listed
 
     def _folder(self, option: str) -> Path | None:

@@ -15,6 +15,7 @@ from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
 from biabench_plugin.endstate import EndState
 from biabench_plugin.isolation import ContainmentError, InputError
+from biabench_plugin.model_access import missing_key
 from biabench_plugin.records import MOST_FAULTS, TrialRecord, current_attempt, junit_properties, record_path
 from biabench_plugin.workspace import BusyError, TrialFolder
 from evaluators import TruthError, evaluator_version
@@ -163,7 +164,7 @@ def _reuse_or_run(
         and not (data.truth.is_dir() and any(data.truth.iterdir()))
     ):
         pytest.skip(f"{agent.name} needs reference data, and this dataset has none for {folder.trial.task.slug}")
-    if reason := agent.unavailable():
+    if reason := agent.unavailable() or missing_key(agent, folder.trial.configuration):
         pytest.skip(f"{agent.name} cannot run here: {reason}")
     with folder.leased():
         same, counting = stored(folder, session, data, rerun)  # another host may have finished it meanwhile

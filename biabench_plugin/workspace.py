@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -158,6 +158,15 @@ class Attempt:
         """Save the rendered instruction beside the run, and where the agent reads it."""
         for path in (self.path / "instruction.md", self.rooms.instruction):
             path.write_bytes(text.encode())
+
+    def write_home(self, files: Mapping[str, str]) -> None:
+        """Write an agent's settings below its HOME, before it starts."""
+        for name, text in files.items():
+            path = self.rooms.home / name
+            if not path.resolve().is_relative_to(self.rooms.home.resolve()):
+                raise ValueError(f"an agent's file lies outside its HOME: {name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
     def collect(self) -> None:
         """Move what the agent left into the run folder and delete everything else that it could write."""

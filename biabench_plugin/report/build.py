@@ -23,6 +23,7 @@ from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.runs import Run, load_runs, with_paper
 from biabench_plugin.report.summary import Line, RankBy, summarise
 from biabench_plugin.report.trial_page import FOLDER, RowKey, TrialPage, digest, style, write_pages
+from biabench_plugin.report.wire_notes import wire_lines
 from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 WIDTH = 100
@@ -66,7 +67,7 @@ class Report:
             warnings.append("Demo data: these scores check an installation; they are not benchmark results.")
         if uncontained := sum(line.uncontained for line in self.lines if not line.synthetic):
             warnings.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
-        lines += [_paint(text, "33", colour) for text in warnings]
+        lines += [_paint(text, "33", colour) for text in [*warnings, *wire_lines(self.rows, WIDTH)]]
         return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
 
     def _ranking(self) -> Table:

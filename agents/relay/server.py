@@ -1,0 +1,240 @@
+"""The relay itself: an HTTP server that sends each request on with the real key and tells the ledger about it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from multidict import CIMultiDict
+from yarl import URL
+
+from agents.relay.ledger import Ending, Exchange
+from agents.relay.meter import Asked, Meter, protocol_of, read_request
+
+Authentication = Literal["bearer", "x-api-key", "both"]
+
+_LARGEST_REQUEST = 512 << 20
+_CONNECT_SECONDS = 60.0
+# Headers that belong to one connection, and those that the relay sets itself.
+_OWN = frozenset(
+    ("host", "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
+     "trailer", "transfer-encoding", "upgrade", "content-length", "authorization", "x-api-key", "accept-encoding")
+)  # fmt: skip
+_NOT_BACK = _OWN - {"content-length"}
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Where requests go, with which key, and what is not let through.
+
+    Parameters
+    ----------
+    roots
+        Base URL per protocol; the agent's path (``/v1/messages``, ``/v1/responses``, ``/v1/chat/completions``) is
+        appended. ``other`` takes the requests that ask no model.
+    key
+        The real key; it leaves this process towards the provider only.
+    authentication
+        Which header carries it.
+    token
+        What the agent must present instead.
+    web
+        Whether requests may ask the provider to search or fetch the web by itself.
+    """
+
+    roots: Mapping[str, str]
+    key: str
+    authentication: Authentication
+    token: str
+    web: bool = True
+
+
+class Relay:
+    """Passes requests through, unchanged but for the key, and writes one line per request into the ledger."""
+
+    def __init__(self, upstream: Upstream, ledger: IO[str]) -> None:
+        self._upstream = upstream
+        self._ledger = ledger
+        self._begun = time.monotonic()
+        self._number = 0
+        self._tools: tuple[str, ...] | None = None
+        self._session: ClientSession | None = None
+        self._heard: dict[int, float] = {}  # of each open exchange, when the provider sent something last
+
+    def application(self) -> web.Application:
+        """Return the server's application."""
+        application = web.Application(client_max_size=_LARGEST_REQUEST)
+        application.router.add_route("*", "/{path:.*}", self._serve)
+        application.cleanup_ctx.append(self._client)
+        return application
+
+    async def _client(self, _: web.Application) -> Any:
+        timeout = ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)  # how long to wait is the agent's affair
+        connector = TCPConnector(limit=0)
+        async with ClientSession(
+            connector=connector,
+            timeout=timeout,
+            auto_decompress=False,
+            trust_env=True,
+            skip_auto_headers=("User-Agent",),
+        ) as self._session:
+            yield
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        begun = time.monotonic()
+        self._number += 1
+        exchange = Exchange(
+            number=self._number,
+            at=round(begun - self._begun, 3),
+            method=request.method,
+            path=request.path,
+            protocol=protocol_of(request.method, request.path),
+            request_bytes=len(raw),
+            ending="client_gone",  # until something else is known
+        )
+        try:
+            if refusal := self._refusal(request, raw):
+                exchange.ending, exchange.error = "refused_by_relay", refusal[1]
+                return _error(exchange, *refusal)
+            return await self._pass(request, raw, exchange, begun)
+        finally:
+            now = time.monotonic()
+            self._describe(exchange, read_request(raw))  # only now: reading megabytes would delay the request
+            exchange.seconds = round(now - begun, 3)
+            exchange.silent_seconds = round(now - max(begun, self._heard.pop(exchange.number, begun)), 3)
+            self._ledger.write(exchange.model_dump_json(exclude_defaults=True) + "\n")
+            self._ledger.flush()
+
+    def _describe(self, exchange: Exchange, asked: Asked) -> None:
+        exchange.model, exchange.effort, exchange.stream = asked.model, asked.effort, asked.stream
+        exchange.web = list(asked.web)
+        if asked.tools and asked.tools != self._tools:
+            self._tools = asked.tools
+            exchange.tools = list(asked.tools)
+
+    def _refusal(self, request: web.Request, raw: bytes) -> tuple[int, str] | None:
+        presented = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(presented.encode(), self._upstream.token.encode()):
+            return 401, "the relay does not know this key"
+        if not self._upstream.web and (asked := read_request(raw)).web:
+            return 403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}"
+        return None
+
+    async def _pass(self, request: web.Request, raw: bytes, exchange: Exchange, begun: float) -> web.StreamResponse:
+        assert self._session is not None
+        root = self._upstream.roots.get(exchange.protocol) or self._upstream.roots["other"]
+        url = URL(root.rstrip("/") + request.raw_path, encoded=True)
+        try:
+            answer = await self._session.request(
+                request.method, url, data=raw or None, headers=self._headers(request), allow_redirects=False
+            )
+        except (ClientError, TimeoutError, OSError) as error:
+            exchange.ending, exchange.error = "unreachable", f"{type(error).__name__}: {error}"[:500]
+            return _error(exchange, 502, "the relay cannot reach the provider")
+        async with answer:
+            exchange.status = answer.status
+            exchange.request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
+            return await self._send_back(request, answer, exchange, begun)
+
+    async def _send_back(
+        self, request: web.Request, answer: ClientResponse, exchange: Exchange, begun: float
+    ) -> web.StreamResponse:
+        """Pass an answer on as it comes, and note what it says; an agent that goes away leaves what came until then."""
+        back = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK)
+        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=back)
+        kind, encoding = answer.headers.get("Content-Type", ""), answer.headers.get("Content-Encoding", "")
+        meter = Meter(exchange.protocol, answer.status, kind, encoding)
+        whole = False
+        try:
+            await response.prepare(request)
+            cut = await self._copy(answer, request, response, meter, exchange, begun)
+            _note(exchange, meter, cut)
+            whole = True
+            if cut and request.transport is not None:
+                request.transport.close()  # the agent must see a cut answer as one
+            else:
+                await response.write_eof()
+        finally:
+            if not whole:
+                _note(exchange, meter, True)
+                exchange.ending = "client_gone"
+        return response
+
+    async def _copy(
+        self,
+        answer: ClientResponse,
+        request: web.Request,
+        response: web.StreamResponse,
+        meter: Meter,
+        exchange: Exchange,
+        begun: float,
+    ) -> bool:
+        """Copy the body block by block; return whether the provider cut it. The agent's own end raises."""
+        try:
+            async for block in answer.content.iter_any():
+                await response.write(block)
+                self._heard[exchange.number] = time.monotonic()
+                if exchange.first_byte_ms is None:
+                    exchange.first_byte_ms = round(1000 * (self._heard[exchange.number] - begun), 2)
+                exchange.response_bytes += len(block)
+                meter.feed(block)
+        except (ClientError, ConnectionError, TimeoutError) as error:
+            if request.transport is None or request.transport.is_closing():
+                raise
+            exchange.error = f"{type(error).__name__}: {error}"[:500]
+            return True
+        return False
+
+    def _headers(self, request: web.Request) -> CIMultiDict[str]:
+        headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in _OWN)
+        headers["Accept-Encoding"] = "identity"  # so that what passes can be read
+        if self._upstream.authentication in ("bearer", "both"):
+            headers["Authorization"] = f"Bearer {self._upstream.key}"
+        if self._upstream.authentication in ("x-api-key", "both"):
+            headers["x-api-key"] = self._upstream.key
+        return headers
+
+
+def _note(exchange: Exchange, meter: Meter, cut: bool) -> None:
+    """Copy what the meter read into the exchange."""
+    answer = meter.close()
+    ending: Ending = "complete" if answer.complete and not cut else "truncated"
+    exchange.ending = ending
+    exchange.model_answered, exchange.stop, exchange.refusal = answer.model, answer.stop, answer.refusal
+    exchange.error_type, exchange.error = answer.error_type, answer.error or exchange.error
+    exchange.text, exchange.reasoning, exchange.calls = answer.text, answer.reasoning, answer.calls
+    exchange.input_tokens, exchange.cached_tokens = answer.input_tokens, answer.cached_tokens
+    exchange.cache_write_tokens, exchange.output_tokens = answer.cache_write_tokens, answer.output_tokens
+    exchange.reasoning_tokens, exchange.cost_usd = answer.reasoning_tokens, answer.cost_usd
+
+
+def _error(exchange: Exchange, status: int, message: str) -> web.Response:
+    """Return an error of the relay's own in the form of the protocol."""
+    if exchange.protocol == "messages":
+        body: dict[str, Any] = {"type": "error", "error": {"type": "permission_error", "message": message}}
+    else:
+        body = {"error": {"message": message, "type": "relay", "code": "relay", "param": None}}
+    return web.json_response(body, status=status)
+
+
+async def serve(upstream: Upstream, ledger: Path, socket: Path | None, stop: asyncio.Event, ready: Any) -> None:
+    """Serve until ``stop``; ``ready`` is called with the port (or 0, on a socket) once requests are taken."""
+    with ledger.open("a", encoding="utf-8", buffering=1) as stream:
+        runner = web.AppRunner(
+            Relay(upstream, stream).application(), handler_cancellation=True, shutdown_timeout=2.0, access_log=None
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0) if socket is None else web.UnixSite(runner, str(socket))
+        await site.start()
+        ready(0 if socket is not None else runner.addresses[0][1])
+        try:
+            await stop.wait()
+        finally:
+            await runner.cleanup()

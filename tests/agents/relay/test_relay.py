@@ -1,0 +1,301 @@
+"""The relay passes everything through, keeps the key, and writes down what passed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.endpoints import Provider
+from agents.relay import forward
+from agents.relay.ledger import Exchange, metered_usage, read_ledger
+from biabench_plugin import model_access
+from tests.model_server import Counts, Fault, ModelServer, Turn
+
+KEY = "real-key-of-the-operator"
+PATHS = {"messages": "/v1/messages", "responses": "/v1/responses", "chat": "/v1/chat/completions"}
+Start = Callable[..., AbstractContextManager[tuple[int, str, Path]]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Return a context manager that starts a relay before a server; it gives port, token and ledger."""
+
+    @contextmanager
+    def run(url: str, *, unix: Path | None = None, authentication: Any = "both") -> Iterator[tuple[int, str, Path]]:
+        provider = Provider("test", url, url, "TEST_KEY", authentication)
+        ledger = tmp_path / "relay.jsonl"
+        with model_access._relay(provider, KEY, ledger, unix) as (port, token):
+            yield port, token, ledger
+
+    return run
+
+
+def ask(
+    port: int, token: str, path: str, body: dict[str, Any], method: str = "POST", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    raw = json.dumps(body).encode()
+    connection.request(method, path, raw, {"Authorization": f"Bearer {token}", **headers})
+    answer = connection.getresponse()
+    try:
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def body(protocol: str, **more: Any) -> dict[str, Any]:
+    where = "input" if protocol == "responses" else "messages"
+    return {"model": "m", "stream": True, where: [{"role": "user", "content": "count ü"}], **more}
+
+
+def wait_for(ledger: Path, number: int) -> list[Exchange]:
+    end = time.monotonic() + 10
+    while len(found := read_ledger(ledger)) < number and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize("protocol", PATHS)
+def test_bytes_pass_unchanged_and_are_metered(start: Start, protocol: str) -> None:
+    turn = Turn(reasoning="hm", text="Four cells.", counts=Counts(100, 40, 7, 20, 5, cost=0.25))
+    with ModelServer([turn]) as server, start(server.url) as (port, token, ledger):
+        for number, stream in enumerate((True, False)):
+            asked = body(protocol, stream=stream)
+            direct = ask(int(server.url.rpartition(":")[2]), KEY, PATHS[protocol], asked)
+            through = ask(port, token, PATHS[protocol] + "?beta=true", asked, **{"anthropic-beta": "x-1"})
+            first, second = server.requests[-2:]
+            assert first.raw == second.raw
+            assert second.path == PATHS[protocol] + "?beta=true"
+            assert second.headers["anthropic-beta"] == "x-1"
+            assert through[0] == 200
+            assert through[1]["content-type"] == direct[1]["content-type"]
+            names = [f"_{2 * number + turned:04d}".encode() for turned in (1, 2)]  # the server numbers its answers
+            assert through[2].replace(names[1], names[0]) == direct[2]
+            check_metered(wait_for(ledger, number + 1)[number], protocol, stream)
+
+
+def check_metered(row: Exchange, protocol: str, stream: bool) -> None:
+    assert (row.status, row.ending, row.model, row.model_answered, row.stream) == (200, "complete", "m", "m", stream)
+    assert (row.text, row.calls, row.reasoning) == (True, 0, True)
+    assert (row.input_tokens, row.cached_tokens, row.output_tokens) == (147, 40, 20)
+    assert row.first_byte_ms is not None
+    assert row.answered
+    if protocol != "messages":
+        assert (row.reasoning_tokens, row.cost_usd) == (5, 0.25)
+        assert metered_usage([row]).cost_usd == 0.25
+
+
+@pytest.mark.parametrize(
+    ("authentication", "headers"),
+    [("bearer", {"authorization"}), ("x-api-key", {"x-api-key"}), ("both", {"authorization", "x-api-key"})],
+)
+def test_the_key_goes_to_the_provider_and_the_token_does_not(
+    start: Start, authentication: str, headers: set[str]
+) -> None:
+    with ModelServer([Turn(text="x")]) as server, start(server.url, authentication=authentication) as relay:
+        assert ask(relay[0], relay[1], PATHS["messages"], body("messages"))[0] == 200
+        received = server.requests[0].headers
+        assert {name for name in ("authorization", "x-api-key") if name in received} == headers
+        assert all(KEY in received[name] for name in headers)
+        assert relay[1] not in str(received)
+
+
+def test_a_wrong_token_gets_nothing(start: Start) -> None:
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, _, ledger):
+        status, _, answer = ask(port, "guess", PATHS["chat"], body("chat"))
+        assert status == 401
+        assert KEY.encode() not in answer
+        assert server.everything == []
+        assert wait_for(ledger, 1)[0].ending == "refused_by_relay"
+
+
+def test_effort_tools_and_web_are_read_from_the_request(start: Start) -> None:
+    tools = [{"type": "function", "name": "exec"}, {"type": "web_search"}]
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        ask(port, token, PATHS["responses"], body("responses", reasoning={"effort": "high"}, tools=tools))
+        ask(port, token, PATHS["messages"], body("messages", thinking={"type": "enabled", "budget_tokens": 31999}))
+    first, second = read_ledger(ledger)
+    assert (first.effort, first.tools, first.web) == ("high", ["exec", "web_search"], ["web_search"])
+    assert second.effort == "31999 thinking tokens"
+
+
+def test_a_confined_relay_refuses_what_would_read_the_web(start: Start, tmp_path: Path) -> None:
+    unix = Path("/tmp", f"relay-test-{os.getpid()}")
+    with ModelServer([Turn(text="x")]) as server, start(server.url, unix=unix) as (port, token, ledger):
+        assert port == 0
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(str(unix))
+        asked = json.dumps(body("chat", plugins=[{"id": "web"}]))
+        connection.request("POST", PATHS["chat"], asked, {"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == 403
+        assert server.requests == []
+        assert wait_for(ledger, 1)[0].web == ["plugin web"]
+
+
+def test_an_error_passes_with_its_status_and_headers(start: Start) -> None:
+    fault = Fault(status=429, message="slow down", headers={"retry-after": "7"})
+    with ModelServer([Turn(fault=fault)]) as server, start(server.url) as (port, token, ledger):
+        status, headers, answer = ask(port, token, PATHS["messages"], body("messages"))
+    assert (status, headers["retry-after"]) == (429, "7")
+    assert json.loads(answer)["error"]["message"] == "slow down"
+    (row,) = read_ledger(ledger)
+    assert (row.status, row.error_type, row.error) == (429, "rate_limit_error", "slow down")
+
+
+def test_a_cut_answer_is_cut_for_the_agent_too(start: Start) -> None:
+    cut = Turn(text="a long answer", fault=Fault(kind="truncated"))
+    with ModelServer([cut]) as server, start(server.url) as (port, token, ledger):  # noqa: SIM117
+        with pytest.raises(http.client.IncompleteRead):
+            ask(port, token, PATHS["messages"], body("messages"))
+    (row,) = read_ledger(ledger)
+    assert row.ending == "truncated"
+    assert row.input_tokens == 140  # what was said before the cut counts
+
+
+def test_an_unreachable_provider_is_told_apart(start: Start) -> None:
+    with start("http://127.0.0.1:9") as (port, token, ledger):
+        assert ask(port, token, PATHS["messages"], body("messages"))[0] == 502
+        assert wait_for(ledger, 1)[0].ending == "unreachable"
+
+
+@pytest.mark.parametrize("kind", ["hang", "stalled"])
+def test_an_agent_that_goes_away_leaves_its_line(start: Start, kind: Any) -> None:
+    silent = Turn(text="a long answer", fault=Fault(kind=kind))
+    with ModelServer([silent]) as server, start(server.url) as (port, token, ledger):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("POST", PATHS["messages"], json.dumps(body("messages")), {"x-api-key": token})
+        time.sleep(0.4)
+        connection.close()
+        (row,) = wait_for(ledger, 1)
+    assert row.ending == "client_gone"
+    assert row.silent_seconds >= 0.3
+    assert row.input_tokens == (None if kind == "hang" else 140)
+
+
+def test_the_relay_ends_with_its_operator_and_not_with_ctrl_c(start: Start) -> None:
+    with ModelServer([Turn(text="x")]) as server:
+        program = f"""
+import os, sys, pathlib
+sys.path.insert(0, {str(model_access._ROOT)!r})
+from agents.endpoints import Provider
+from biabench_plugin import model_access
+provider = Provider("t", {server.url!r}, None, "K", "both")
+with model_access._relay(provider, "k", pathlib.Path({os.devnull!r}), None) as x:
+    print(x[0], flush=True)
+    os.kill(os.getpid(), 9)
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert done.returncode == -signal.SIGKILL
+        port, end = int(done.stdout), time.monotonic() + 10
+        while time.monotonic() < end:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except ConnectionRefusedError:
+                return
+            time.sleep(0.05)
+    pytest.fail("the relay outlives the process that started it")
+
+
+def kill_relay() -> None:
+    for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if b"agents.relay" in Path("/proc", pid, "cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+    time.sleep(0.3)
+
+
+def test_a_relay_that_dies_is_a_fault_of_ours(start: Start) -> None:
+    with pytest.raises(model_access.RelayError, match="ended before its agent"), start("http://127.0.0.1:9"):
+        kill_relay()
+
+
+def test_no_key_in_arguments_or_environment_of_the_relay(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with start("http://127.0.0.1:9"):
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        seen = [(Path("/proc", pid, "cmdline").read_bytes(), Path("/proc", pid, "environ").read_bytes())
+                for pid in children]  # fmt: skip
+    relays = [pair for pair in seen if b"agents.relay" in pair[0]]
+    assert relays
+    assert not any(KEY.encode() in part for pair in relays for part in pair)
+
+
+def test_a_relay_that_cannot_start_says_why(start: Start, tmp_path: Path) -> None:
+    nowhere = tmp_path / "no" / "such" / "folder" / "s"
+    with pytest.raises(model_access.RelayError, match="did not start"), start("http://127.0.0.1:9", unix=nowhere):
+        pass
+
+
+# --- ledger ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_ledger_names_its_line_and_a_cut_end_is_left_out(tmp_path: Path) -> None:
+    good = Exchange(number=1, at=0.0, method="POST", path="/v1/messages", protocol="messages").model_dump_json()
+    ledger = tmp_path / "relay.jsonl"
+    ledger.write_text(f'{good}\n{{"number": 2, "at"')
+    assert len(read_ledger(ledger)) == 1
+    ledger.write_text(f"{good}\nnonsense\n{good}\n")
+    with pytest.raises(ValueError, match=r"relay\.jsonl:2"):
+        read_ledger(ledger)
+    assert read_ledger(tmp_path / "absent") == []
+
+
+def test_half_a_bill_is_no_bill() -> None:
+    def row(cost: float | None) -> Exchange:
+        return Exchange(
+            number=1, at=0, method="POST", path="/", protocol="chat", output_tokens=1, input_tokens=2, cost_usd=cost
+        )
+
+    assert metered_usage([row(0.5), row(0.25)]).cost_usd == 0.75
+    assert metered_usage([row(0.5), row(None)]).cost_usd is None
+    assert metered_usage([]).input_tokens is None
+
+
+# --- the forwarder --------------------------------------------------------------------------------------------------
+
+
+def test_the_forwarder_carries_connections_and_returns_the_exit_code(start: Start) -> None:
+    unix = Path("/tmp", f"relay-forward-{os.getpid()}")
+    with ModelServer([Turn(text="Four cells.")]) as server, start(server.url, unix=unix) as (_, token, _ledger):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        client = (
+            f"import sys, urllib.request as u; r = u.Request('http://127.0.0.1:{port}/v1/messages', "
+            f"b'{{\"model\": \"m\"}}', {{'x-api-key': '{token}'}}); "
+            "sys.stdout.write(u.urlopen(r).read().decode()); sys.exit(7)"
+        )
+        words = [sys.executable, "-I", forward.__file__, str(port), str(unix), "--", sys.executable, "-c", client]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["content"][0]["text"] == "Four cells."
+
+
+@pytest.mark.parametrize(("program", "code"), [("/no/such/program", 127), ("/etc/passwd", 126)])
+def test_the_forwarder_says_what_cannot_be_started(tmp_path: Path, program: str, code: int) -> None:
+    words = [sys.executable, "-I", forward.__file__, "0", str(tmp_path / "s"), "--", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert program in done.stderr
+
+
+def test_many_agents_that_go_away_do_not_hold_the_relay_up(start: Start) -> None:
+    """Each leaves a traceback somewhere; a pipe that nobody reads would be full after some."""
+    with ModelServer([Turn(text="x" * 200_000)]) as server, start(server.url) as (port, token, ledger):
+        for _ in range(120):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.request("POST", PATHS["messages"], json.dumps(body("messages")), {"x-api-key": token})
+            connection.close()
+        assert ask(port, token, PATHS["messages"], body("messages"))[0] == 200
+        assert len(wait_for(ledger, 121)) == 121
