@@ -12,6 +12,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from agents.transcript import Step
+
 
 @dataclass(frozen=True)
 class Bind:
@@ -23,6 +25,19 @@ class Bind:
     source: Path
     target: str
     writable: bool = False
+
+
+@dataclass(frozen=True)
+class OwnContainer:
+    """Containment that an agent brings: a container engine, and where its image has input and output.
+
+    Its driver runs outside, is our own code, and shows the container nothing but the trial's input (read-only), its
+    output and private folders.
+    """
+
+    engine: str
+    input_dir: str
+    output_dir: str
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,7 @@ class Session:
     command: str | None = None
     truth_dir: Path | None = None
     task_dir: Path | None = None
+    network: str = "open"
 
 
 @dataclass(frozen=True)
@@ -96,6 +112,7 @@ class Evidence:
     final_message: str | None = None
     refused: str | None = None  # the provider's structured refusal, never words printed by the agent
     infrastructure: str | None = None  # a structured fault of provider or host
+    steps: tuple[Step, ...] = ()  # what the agent did, in order
 
 
 class Agent:
@@ -116,6 +133,10 @@ class Agent:
 
     def unavailable(self) -> str | None:
         """Say why this agent cannot run here and what would help, or ``None``."""
+        return None
+
+    def container(self) -> OwnContainer | None:
+        """Return the container that this agent runs in, where it brings its own; ``None``: it is put into ours."""
         return None
 
     def fingerprint(self) -> str:

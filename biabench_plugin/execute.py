@@ -52,7 +52,7 @@ class Host:
     dataset_name: str
 
     def containment(self, agent: Agent) -> Containment:
-        return containment_for(self.settings.isolation, contained=agent.contained)
+        return containment_for(self.settings.isolation, contained=agent.contained, own=agent.container())
 
 
 @cache
@@ -122,9 +122,11 @@ def run_attempt(
             command=trial.configuration.command,
             truth_dir=data.truth if agent.reads_truth else None,
             task_dir=trial.task.folder if agent.reads_truth else None,
+            network=host.settings.network,
         )
         launch = agent.launch(session)
-        tools = _tools(containment, launch, host.settings, gpu) if agent.contained else {}
+        probed = agent.contained and containment.own is None  # what a container of its own holds, its driver tells
+        tools = _tools(containment, launch, host.settings, gpu) if probed else {}
         run = supervisor.run(
             launch,
             rooms=attempt.rooms,

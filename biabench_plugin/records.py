@@ -187,7 +187,7 @@ def current_attempt(attempts: list[TrialRecord], key: str | None = None) -> Tria
 
 def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, str]]:
     """Return the ``biabench.*`` user properties of an item; a signal that is absent gives no property."""
-    score = record.score
+    score, isolation = record.score, record.provenance.isolation
     values: dict[str, object] = {
         "task": record.task,
         "agent": record.agent,
@@ -208,7 +208,7 @@ def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, 
         "output_tokens": record.usage.output_tokens,
         "tool_calls": record.usage.tool_calls,
         "cost_usd": record.usage.cost_usd,
-        "isolation": "bubblewrap" if record.provenance.isolation.get("in_force") else "off",
+        "isolation": (isolation.get("tool") or "bubblewrap") if isolation.get("in_force") else "off",
         "record": str(record_path),
     }
     return [(f"biabench.{name}", str(value)) for name, value in values.items() if value is not None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agents import register
 from agents.base import Agent
 from biabench_plugin import checkout, options, trials
 from biabench_plugin.campaign import (
@@ -125,6 +126,8 @@ class TrialSession:
         )
 
     def _configurations(self, invocation: Path) -> list[Configuration]:
+        for reference in options.get(self.config, "agent_class") or ():
+            register(reference)
         level = options.get(self.config, "instruction") or LEVELS[0]
         effort = options.get(self.config, "effort") or "medium"
         named = parse_agents(
