@@ -72,7 +72,9 @@ def _load(reference: str, what: str) -> Agent:
     try:
         found = getattr(import_module(module), attribute)
     except ImportError as error:
-        raise ValueError(f"{what}: cannot be imported: {error}; is it installed, or its folder on PYTHONPATH?") from error
+        raise ValueError(
+            f"{what}: cannot be imported: {error}; is it installed, or its folder on PYTHONPATH?"
+        ) from error
     except AttributeError:
         raise ValueError(f"{what}: module {module} has no {attribute}") from None
     if not (isinstance(found, type) and issubclass(found, Agent)):

@@ -56,9 +56,14 @@ class CopilotJ(Driven):
                 "(BIABENCH_COPILOTJ_DIR names another folder)"
             )
         if self._launcher() is None:
-            return f"no Fiji in {self.fiji}: unpack Fiji with the CopilotJ bridge there (BIABENCH_FIJI_DIR names another folder)"
+            return (
+                f"no Fiji in {self.fiji}: unpack Fiji with the CopilotJ bridge there "
+                "(BIABENCH_FIJI_DIR names another folder)"
+            )
         if not any(self.fiji.glob("plugins/**/*opilot*.jar")) and not any(self.fiji.glob("jars/*opilot*.jar")):
-            return f"the Fiji in {self.fiji} has no CopilotJ bridge: build its plugin with Maven and put it into plugins/"
+            return (
+                f"the Fiji in {self.fiji} has no CopilotJ bridge: build its plugin with Maven and put it into plugins/"
+            )
         return Endpoint.chosen().missing()
 
     def _launcher(self) -> Path | None:

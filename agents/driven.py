@@ -54,7 +54,10 @@ class Endpoint:
     def missing(self) -> str | None:
         """Say which key is missing, and how to set it."""
         if self.key is None:
-            return f"no key for {self.base_url}: set it with export {self.key_variable}=… (BIABENCH_KEY_VARIABLE=NAME names another variable)"
+            return (
+                f"no key for {self.base_url}: export {self.key_variable}=… "
+                "(BIABENCH_KEY_VARIABLE=NAME names another variable)"
+            )
         return None
 
 
@@ -142,15 +145,14 @@ class _Reading:
     def _on_totals(self, event: dict[str, Any]) -> None:
         self.tokens = {}
         self._add_tokens(event)
-        calls = event.get("tool_calls")
-        if _is_count(calls):
-            self.tool_calls = calls
+        calls = _count(event.get("tool_calls"))
+        self.tool_calls = self.tool_calls if calls is None else calls
 
     def _add_tokens(self, event: dict[str, Any]) -> None:
         for name in _TOKENS:
-            value = event.get(name)
-            if _is_count(value):
-                self.tokens[name] = self.tokens.get(name, 0) + int(value)
+            value = _count(event.get(name))
+            if value is not None:
+                self.tokens[name] = self.tokens.get(name, 0) + value
 
     def _on_step(self, event: dict[str, Any]) -> None:
         fields = {name: value for name, value in event.items() if name in Step.model_fields and name != "step"}
@@ -179,8 +181,10 @@ class _Reading:
         self.steps.append(Step(step=len(self.steps) + 1, at=_time(event), kind="error", text=str(event.get("why"))))
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+def _count(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53:
+        return value
+    return None
 
 
 def _time(event: dict[str, Any]) -> float | None:

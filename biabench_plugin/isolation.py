@@ -350,7 +350,7 @@ def plan(
     if network not in ("open", "model", "none"):
         raise ValueError(f"network {network!r}: expected one of open, model, none")
     if containment.own is not None:
-        return _plan_driver(launch, rooms, containment)
+        return _plan_driver(launch, rooms, containment, gpu_devices)
     if network != "open" and not containment.in_force and not containment.trusted:
         raise ContainmentError(f"--network={network} cannot be enforced without containment ({containment.reason})")
     if network == "model" and relay_socket is None and not containment.trusted:
@@ -397,12 +397,13 @@ def plan(
     )
 
 
-def _plan_driver(launch: Launch, rooms: Rooms, containment: Containment) -> Box:
+def _plan_driver(launch: Launch, rooms: Rooms, containment: Containment, gpu_devices: Sequence[str]) -> Box:
     """Start the driver of an agent that brings its own container: outside, with the host's paths of the rooms."""
     seen = containment.paths(rooms)
     environment = _environment(launch, seen, containment, (), None, None, None, None) | {
         f"BIABENCH_ROOM_{name.upper()}": str(getattr(rooms, name)) for name in ("input", "output", "home", "tmp")
     }
+    environment["BIABENCH_ROOM_GPU"] = ",".join(gpu_devices)
     return Box(launch.argv, environment, str(rooms.home))
 
 

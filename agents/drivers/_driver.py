@@ -29,6 +29,14 @@ class NotReady(Exception):
     """A part did not come up: nothing of the task was tried, so this says nothing about the agent."""
 
 
+_secret = ""  # the key: taken out of whatever is written here
+
+
+def redacted(text: str) -> str:
+    """Return a text without the key, which an agent that lists its environment may print."""
+    return text.replace(_secret, "[key]") if _secret else text
+
+
 class Events:
     """The stream of events; nothing else can write to it by accident."""
 
@@ -42,15 +50,17 @@ class Events:
         """Write one event at once, so that a killed run keeps what it had."""
         line = json.dumps({"event": event, "at": round(time.monotonic() - self._begun, 3), **fields}, default=str)
         with self._lock:
-            self._stream.write(line + "\n")
+            self._stream.write(redacted(line) + "\n")
             self._stream.flush()
 
 
 def read_job() -> dict[str, Any]:
     """Read the job from standard input."""
+    global _secret
     job = json.loads(sys.stdin.buffer.read())
     if not isinstance(job, dict):
         raise SystemExit("the job on standard input is no JSON object")
+    _secret = str(job.get("key") or "")
     return job
 
 
@@ -103,7 +113,7 @@ class Part:
         assert stream is not None
         for raw in stream:
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            print(f"[{self.name}] {line}", file=sys.stderr, flush=True)
+            print(f"[{self.name}] {redacted(line)}", file=sys.stderr, flush=True)
             if self._on_line is not None:
                 self._on_line(line)
             with contextlib.suppress(queue.Full):

@@ -17,11 +17,12 @@ import re
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from _driver import obey_sigterm, read_job, service_fault
+if TYPE_CHECKING:
+    from agents.drivers._driver import obey_sigterm, read_job, service_fault
+else:  # beside this file, wherever it is shown
+    from _driver import obey_sigterm, read_job, service_fault
 
 sys.path.pop(0)
 

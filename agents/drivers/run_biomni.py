@@ -1,7 +1,7 @@
 """Run Biomni's agent ``A1`` on one instruction, in Biomni's own environment.
 
-Every model that Biomni makes, for its agent and for its tools, is the one under test, and is metered where it is called:
-``A1`` itself drops what a call used. Code that the model writes runs in this process, as Biomni does it; the events are
+Every model that Biomni makes, for its agent and for its tools, is the one under test, and is metered where it is
+called: ``A1`` itself drops what a call used. Code that the model writes runs in this process, as Biomni does it; the events are
 therefore the agent's word, and the relay's ledger is the measurement.
 """
 
@@ -12,11 +12,12 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from _driver import Events, obey_sigterm, read_job, service_fault
+if TYPE_CHECKING:
+    from agents.drivers._driver import Events, obey_sigterm, read_job, service_fault
+else:  # beside this file, wherever it is shown
+    from _driver import Events, obey_sigterm, read_job, service_fault
 
 
 def _usage(message: Any, output: Any) -> dict[str, int]:

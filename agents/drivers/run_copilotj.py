@@ -1,7 +1,7 @@
 """Run CopilotJ on one instruction: a private X display, its bridge, Fiji with the bridge plugin, and its leader agent.
 
-All parts are started here, on a display and a port of their own, watched while the leader works, and stopped. CopilotJ's
-documented signs are used: the bridge prints that the WebSocket is established, each model call is a line
+All parts are started here, on a display and a port of their own, watched while the leader works, and stopped. The signs
+are CopilotJ's documented ones: the bridge prints that the WebSocket is established, each model call is a line
 ``[CACHE] model=… prompt=… cached=… completion=…``, each tool call a line ``[CALL] Calling Tool: …``.
 """
 
@@ -16,12 +16,13 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(_HERE))
-
-from _driver import Events, NotReady, Part, Parts, obey_sigterm, read_job, watch
+if TYPE_CHECKING:
+    from agents.drivers._driver import Events, NotReady, Part, Parts, obey_sigterm, read_job, watch
+else:  # beside this file, wherever it is shown
+    from _driver import Events, NotReady, Part, Parts, obey_sigterm, read_job, watch
 
 DOCUMENTED_PORT = 8786  # where the plugin looks unless it is told otherwise
 _CONNECTED = r"(?i)websocket.*(established|connected)"
@@ -108,9 +109,7 @@ class Log:
         if found := _CACHE.search(line):
             model, prompt, cached, completion = found.groups()
             known = {} if cached == "n/a" else {"cached_tokens": int(cached)}
-            self._events.send(
-                "usage", model=model, input_tokens=int(prompt), output_tokens=int(completion), **known
-            )
+            self._events.send("usage", model=model, input_tokens=int(prompt), output_tokens=int(completion), **known)
         elif found := _CALL.search(line):
             self._events.send("step", kind="tool", tool=found.group(1), code=found.group(2))
         elif " - ERROR - " in line:

@@ -14,25 +14,32 @@ from typing import Any
 
 @dataclass
 class ChatServer:
-    """Answers each request with the next reply of the script, and the last one from then on.
+    """Answers each request with the next reply of its model's script, and the last one from then on.
 
-    A reply is ``{"text": …}``, ``{"status": 429}``, ``{"text": "", "finish": "content_filter"}`` or ``{"hang": seconds}``.
+    A reply is ``{"text": …}``, ``{"status": 429}``,
+    ``{"text": "", "finish": "content_filter"}`` or ``{"hang": seconds}``.
     """
 
-    script: list[dict[str, Any]]
+    scripts: dict[str, list[dict[str, Any]]]
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     url: str = ""
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
-        return self.script[min(len(self.requests), len(self.script)) - 1]
+        asked = sum(earlier["model"] == request["model"] for earlier in self.requests)
+        script = self.scripts[request["model"]]
+        return script[min(asked, len(script)) - 1]
+
+    def of(self, model: str) -> list[dict[str, Any]]:
+        """Return the requests for one model."""
+        return [request for request in self.requests if request["model"] == model]
 
 
 @contextmanager
-def serve(script: list[dict[str, Any]]) -> Iterator[ChatServer]:
-    """Serve a script on a free port of the loopback interface."""
-    server = ChatServer(script)
+def serve(scripts: dict[str, list[dict[str, Any]]]) -> Iterator[ChatServer]:
+    """Serve scripts on a free port of the loopback interface."""
+    server = ChatServer(scripts)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
