@@ -138,9 +138,11 @@ class _Reading:
         )
 
     def _on_usage(self, event: dict[str, Any]) -> None:
-        self.refused = self.fault = None  # the model answered: what was before did not end the run
         self.tool_calls = self.tool_calls or 0
         self._add_tokens(event)
+
+    def _on_answered(self, event: dict[str, Any]) -> None:
+        self.refused = self.fault = None  # what was before did not end the run
 
     def _on_totals(self, event: dict[str, Any]) -> None:
         self.tokens = {}

@@ -82,13 +82,19 @@ def _metered(create: Any, job: dict[str, Any], send: Any) -> Any:
             if found is not None:
                 send(found.pop("event"), **found)
             raise
-        for choice in getattr(answer, "choices", None) or ():
-            said = getattr(getattr(choice, "message", None), "refusal", None)
-            if getattr(choice, "finish_reason", None) == "content_filter" or said:
-                send("refusal", why=str(said or "the provider ended the reply: content_filter"))
+        why = _refusal(answer)
+        send("answered") if why is None else send("refusal", why=why)
         return answer
 
     return call
+
+
+def _refusal(answer: Any) -> str | None:
+    for choice in getattr(answer, "choices", None) or ():
+        said = getattr(getattr(choice, "message", None), "refusal", None)
+        if getattr(choice, "finish_reason", None) == "content_filter" or said:
+            return str(said or "the provider ended the reply: content_filter")
+    return None
 
 
 def headless() -> Any:

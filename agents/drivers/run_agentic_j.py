@@ -108,7 +108,17 @@ class Docker(Box):
         return [*(config.get("Entrypoint") or [ENTRYPOINT]), *(config.get("Cmd") or [])]
 
     def command(self, environment_file: Path) -> list[str]:
-        words = ["docker", "run", "--rm", "--interactive", "--init=false", "--name", self.name, "--label", "biabench=trial"]
+        words = [
+            "docker",
+            "run",
+            "--rm",
+            "--interactive",
+            "--init=false",
+            "--name",
+            self.name,
+            "--label",
+            "biabench=trial",
+        ]
         words += ["--user", f"{os.getuid()}:{os.getgid()}", "--cap-drop", "ALL"]
         words += ["--security-opt", "no-new-privileges", "--workdir", "/app", "--env-file", str(environment_file)]
         words += ["--network", "none"] if self.job["network"] == "none" else []

@@ -53,6 +53,8 @@ def _meter(events: Events) -> Any:
             extra = getattr(message, "additional_kwargs", None) or {}
             if about.get("finish_reason") == "content_filter" or extra.get("refusal"):
                 events.send("refusal", why=str(extra.get("refusal") or "the provider ended the reply: content_filter"))
+            else:
+                events.send("answered")
             events.send("step", kind="message", text=content if isinstance(content, str) else str(content))
 
         def on_llm_error(self, error: BaseException, **_: Any) -> None:

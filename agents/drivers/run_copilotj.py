@@ -124,7 +124,7 @@ def forward(events: Events, reader: int) -> None:
                 event = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(event, dict) and event.get("event") in ("refusal", "fault", "rejected", "effort"):
+            if isinstance(event, dict) and event.get("event") in ("answered", "refusal", "fault", "rejected", "effort"):
                 events.send(str(event.pop("event")), **{name: value for name, value in event.items() if name != "at"})
 
 

@@ -23,7 +23,7 @@ from biabench_plugin.records import TrialRecord, iter_records
 pytestmark = pytest.mark.skipif(not containment_for("auto").in_force, reason="needs bubblewrap")
 
 CANARY = "sk-canary-7f3a9"
-BUDGET = 8
+BUDGET = 6
 COUNT = """
 import os, pathlib, sys
 import tifffile
@@ -44,7 +44,10 @@ path = sorted(source.glob("*.tif*"))[0]
 (target / (path.stem + ".csv")).write_text("X,Y\\n5,5\\n")
 """
 SLOW = ONE + "\nimport time; time.sleep(1000)\n"
-CHILD = ONE + "\nimport subprocess; subprocess.Popen(['sleep', '31415'], start_new_session=True)\n"
+CHILD = (
+    ONE
+    + "\nimport subprocess; subprocess.Popen(['sleep', '31415'], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+)
 ENVIRONMENT = """
 import glob, os
 print(dict(os.environ))
@@ -61,7 +64,7 @@ def _scripts(act: Callable[[str], str], done: str, crash: str) -> dict[str, list
         "empty": [{"text": ""}],
         "unpaid": [{"status": 402}],
         "policy": [{"status": 400, "code": "content_policy_violation"}],
-        "crash": [{"text": crash}, {"text": done}],
+        "crash": [{"text": crash}, {"hang": 1000}],
         "half": [{"text": act(SLOW)}],
         "child": [{"text": act(CHILD)}, {"text": done}],
         "hang": [{"hang": 1000}],

@@ -19,13 +19,15 @@ def sandbox(mounts, variables, argv, cwd="/"):
     prefixes = {sys.prefix, sys.base_prefix}
     words = ["bwrap", "--unshare-pid", "--unshare-user", "--as-pid-1", "--die-with-parent", "--clearenv"]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for place in ("/usr", "/bin", "/lib", "/lib64", "/etc", *sorted(prefixes)):
+    for place in ("/usr", "/bin", "/lib", "/lib64", "/etc"):
         words += ["--ro-bind", place, place] if Path(place).exists() else []
     words += ["--ro-bind", str(ROOT / "app"), "/app", "--ro-bind", str(ROOT / "opt"), "/opt"]
     entry = next((m for m in mounts if m[1] == "/docker-entrypoint.sh"), None)
     words += [] if entry else ["--ro-bind", str(ROOT / "docker-entrypoint.sh"), "/docker-entrypoint.sh"]
     for source, target, writable in mounts:
         words += ["--bind" if writable else "--ro-bind", source, target]
+    for place in sorted(prefixes):  # the image's own Python; last, for it may lie in /tmp here
+        words += ["--ro-bind", place, place]
     path = f"{sys.prefix}/bin:/usr/bin:/bin"
     for name, value in {"PATH": path, **variables}.items():
         words += ["--setenv", name, value]
@@ -61,8 +63,19 @@ def docker(words):
             file.unlink()
         return 0
     assert words[0] == "run", words
-    single = ("--network", "--name", "--label", "--user", "--cap-drop", "--security-opt", "--workdir", "--env-file",
-              "--mount", "--entrypoint", "--gpus")
+    single = (
+        "--network",
+        "--name",
+        "--label",
+        "--user",
+        "--cap-drop",
+        "--security-opt",
+        "--workdir",
+        "--env-file",
+        "--mount",
+        "--entrypoint",
+        "--gpus",
+    )
     options, rest = take(words[1:], single, ("--rm", "--interactive"))
     values = dict(options)
     mounts = []

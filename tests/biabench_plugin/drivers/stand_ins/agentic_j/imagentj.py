@@ -43,8 +43,13 @@ def finish(**fields):
 while True:
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        data=json.dumps({"model": model, "messages": [{"role": "user", "content": message}],
-                         "reasoning_effort": os.environ["IMAGENTJ_REASONING_EFFORT"]}).encode(),
+        data=json.dumps(
+            {
+                "model": model,
+                "messages": [{"role": "user", "content": message}],
+                "reasoning_effort": os.environ["IMAGENTJ_REASONING_EFFORT"],
+            }
+        ).encode(),
         headers={"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"},
     )
     try:
@@ -53,8 +58,14 @@ while True:
     except urllib.error.HTTPError as error:
         finish(success=False, error=f"Error code: {error.code}")
     usage = answer["usage"]
-    queries.append({"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
-                    "total_tokens": usage["total_tokens"], "cached_input_tokens": 40})
+    queries.append(
+        {
+            "input_tokens": usage["prompt_tokens"],
+            "output_tokens": usage["completion_tokens"],
+            "total_tokens": usage["total_tokens"],
+            "cached_input_tokens": 40,
+        }
+    )
     text = answer["choices"][0]["message"]["content"]
     if found := re.match(r"Action: (\w+)\n(.*)", text, re.S):
         if found[1] == "crash":
@@ -64,5 +75,9 @@ while True:
         calls.append({"name": found[1], "args": {"code": found[2]}, "result": message})
         continue
     doubted = text.startswith("FAIL")
-    finish(success=bool(text) and not doubted, message=text, verdict=text if doubted else None,
-           error=None if text else "empty reply")
+    finish(
+        success=bool(text) and not doubted,
+        message=text,
+        verdict=text if doubted else None,
+        error=None if text else "empty reply",
+    )

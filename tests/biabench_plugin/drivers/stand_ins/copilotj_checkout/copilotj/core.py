@@ -80,5 +80,3 @@ class LeaderDriven:
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(f"{name}\n".encode())
         return ""
-
-
