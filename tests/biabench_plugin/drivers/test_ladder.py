@@ -1,12 +1,14 @@
 """Each way a run of a driven agent can end, through real trials: the right end state, usage and evidence.
 
-One pytest process per agent runs every rung; the name of the model chooses the script that the loopback model follows.
+One pytest process runs every rung of every agent, two at a time, so that displays, ports and containers of two runs meet;
+the name of the model chooses the script that the loopback model follows.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,16 +25,15 @@ from biabench_plugin.records import TrialRecord, iter_records
 pytestmark = pytest.mark.skipif(not containment_for("auto").in_force, reason="needs bubblewrap")
 
 CANARY = "sk-canary-7f3a9"
-BUDGET = 6
+BUDGET = 7
 COUNT = """
 import os, pathlib, sys
 import tifffile
-from skimage.filters import gaussian, threshold_otsu
 from scipy import ndimage
 source, target = (pathlib.Path(path) for path in ({input!r}, {output!r}))
 for path in sorted(source.glob("*.tif*")):
-    image = gaussian(tifffile.imread(path).astype(float), 2)
-    labels, n = ndimage.label(image > threshold_otsu(image))
+    image = ndimage.gaussian_filter(tifffile.imread(path).astype("float32"), 2)
+    labels, n = ndimage.label(image > image.mean() + 2 * image.std())
     rows = "".join(f"{{x}},{{y}}\\n" for y, x in ndimage.center_of_mass(image, labels, range(1, n + 1)))
     (target / (path.stem + ".csv")).write_text("X,Y\\n" + rows)
 print("counted")
@@ -74,12 +75,17 @@ def _scripts(act: Callable[[str], str], done: str, crash: str) -> dict[str, list
 
 @dataclass
 class Ladder:
-    """A finished campaign and what the model was asked."""
+    """One agent's part of a finished campaign, and what the model was asked."""
 
+    agent: str
     campaign: Path
     out: str
     records: dict[str, list[TrialRecord]]
     server: Any
+
+    def asked(self, rung: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.server.of(f"{self.agent}/{rung}")
+        return found
 
     def last(self, rung: str) -> TrialRecord:
         return self.records[rung][-1]
@@ -107,20 +113,17 @@ AGENTS = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(AGENTS))
-def ladder(
-    request: pytest.FixtureRequest,
+@pytest.fixture(scope="module")
+def campaign(
     tmp_path_factory: pytest.TempPathFactory,
     run_pytest: Callable[..., Any],
     agents_home: Path,
     engines: Path,
     serve: Callable[..., Any],
-) -> Iterator[Ladder]:
-    agent = request.param
-    if agent == "copilotj" and not _has("Xvfb"):
-        pytest.skip("Xvfb is not installed")
-    scripts = _scripts(*AGENTS[agent])
-    folder = tmp_path_factory.mktemp(agent)
+) -> Iterator[dict[str, Ladder]]:
+    present = [agent for agent in AGENTS if agent != "copilotj" or shutil.which("Xvfb")]
+    scripts = {f"{agent}/{rung}": script for agent in present for rung, script in _scripts(*AGENTS[agent]).items()}
+    folder = tmp_path_factory.mktemp("ladder")
     with serve(scripts) as server:
         environment = {
             "BIABENCH_AGENTS": str(agents_home),
@@ -132,24 +135,34 @@ def ladder(
             "PATH": f"{engines}:{os.environ['PATH']}",
         }
         done = run_pytest(
-            *(f"--agent={agent}={rung}" for rung in scripts),
-            *("--dataset=demo", "--isolation=required", "-k", "cell_counting", f"--budget={BUDGET}s", "--effort=low"),
+            *(f"--agent={name.partition('/')[0]}={name}" for name in scripts),
+            *(
+                "-n",
+                "2",
+                "--dataset=demo",
+                "--isolation=required",
+                "-k",
+                "cell_counting",
+                f"--budget={BUDGET}s",
+                "--effort=low",
+            ),
             f"--agent-env={sys.prefix}",
             cwd=folder,
             environment=environment,
         )
-        records: dict[str, list[TrialRecord]] = {}
+        records: dict[str, dict[str, list[TrialRecord]]] = {agent: {} for agent in present}
         for _, record in iter_records(done.campaign):
             assert isinstance(record, TrialRecord), record
-            records.setdefault(str(record.model), []).append(record)
-        assert set(records) == set(scripts), done.out
-        yield Ladder(done.campaign, done.out, records, server)
+            records[record.agent].setdefault(str(record.model).partition("/")[2], []).append(record)
+        assert {f"{agent}/{rung}" for agent in records for rung in records[agent]} == set(scripts), done.out
+        yield {agent: Ladder(agent, done.campaign, done.out, records[agent], server) for agent in present}
 
 
-def _has(program: str) -> bool:
-    import shutil
-
-    return shutil.which(program) is not None
+@pytest.fixture(params=sorted(AGENTS))
+def ladder(request: pytest.FixtureRequest, campaign: dict[str, Ladder]) -> Ladder:
+    if request.param not in campaign:
+        pytest.skip("Xvfb is not installed")
+    return campaign[request.param]
 
 
 def test_a_scripted_analysis_is_delivered_and_scored(ladder: Ladder) -> None:
@@ -167,7 +180,7 @@ def test_a_scripted_analysis_is_delivered_and_scored(ladder: Ladder) -> None:
 
 
 def test_the_agent_gets_the_rendered_instruction_byte_for_byte(ladder: Ladder) -> None:
-    asked = ladder.server.of("count")[0]["messages"]
+    asked = ladder.asked("count")[0]["messages"]
     expected = (ladder.attempt("count") / "instruction.md").read_bytes()
     assert [message["content"].encode() for message in asked if message["role"] == "user"] == [expected]
     submission = {path.name for path in (ladder.attempt("count") / "submission").rglob("*") if path.is_file()}
@@ -176,7 +189,7 @@ def test_the_agent_gets_the_rendered_instruction_byte_for_byte(ladder: Ladder) -
 
 
 def test_effort_and_model_are_on_the_wire(ladder: Ladder) -> None:
-    for request in ladder.server.of("count"):
+    for request in ladder.asked("count"):
         assert request["reasoning_effort"] == "low"
     assert set(ladder.server.keys) == {f"Bearer {CANARY}"}
 
@@ -266,7 +279,7 @@ def test_steps_are_read_in_the_common_form(ladder: Ladder) -> None:
     evidence = agent.read(attempt / "logs" / "stdout.log", attempt / "logs" / "stderr.log", attempt / "submission")
     tools = [step for step in evidence.steps if step.kind == "tool"]
     assert len(tools) == 1
-    assert "threshold_otsu" in str(tools[0].code)
+    assert "gaussian_filter" in str(tools[0].code)
     if agent.name != "copilotj":  # its log does not repeat what a tool printed in one place
         assert "counted" in str(tools[0].output)
     assert evidence.steps[-1].kind == "final"

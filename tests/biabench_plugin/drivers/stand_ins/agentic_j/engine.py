@@ -84,6 +84,7 @@ def docker(words):
             fields = dict(part.partition("=")[::2] for part in value.split(","))
             mounts.append((fields["source"], fields["target"], "readonly" not in fields))
     variables = read_variables(values["--env-file"]) if "--env-file" in values else {}
+    variables["OWN_NETWORK"] = "1"  # the real Docker gives one; here the loopback model must stay reachable
     argv = [values["--entrypoint"], *rest[1:]]
     command = sandbox(mounts, variables, argv, values.get("--workdir", "/"))
     if "--interactive" not in values:
