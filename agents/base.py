@@ -91,16 +91,25 @@ class Launch:
 
 
 class Usage(BaseModel):
-    """What a run consumed. A signal that an agent does not give stays ``None``, never 0."""
+    """What a run consumed. A signal that an agent does not give stays ``None``, never 0.
+
+    ``input_tokens`` is the whole prompt; ``cached_tokens`` (read from a cache) and ``cache_write_tokens`` are parts of
+    it, and ``reasoning_tokens`` is a part of ``output_tokens``: nothing is counted twice. ``tool_calls`` and
+    ``executed_blocks`` mean what the agent itself calls so, and are not comparable between agents.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     input_tokens: int | None = None
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
     tool_calls: int | None = None
+    executed_blocks: int | None = None
+    requests: int | None = None  # to a model
     cost_usd: float | None = None
+    cost_source: str | None = None
     source: str | None = None
 
 

@@ -51,6 +51,16 @@ class Endpoint:
         """How the service is asked for a reasoning effort: ``openrouter`` or ``openai``."""
         return "openrouter" if "openrouter" in self.base_url else "openai"
 
+    @staticmethod
+    def of(session: Session) -> tuple[str, str, str]:
+        """Return base URL, key and effort style: those the session gives (the relay's), else the chosen service's."""
+        given = getattr(session, "endpoint", None)
+        if given is None:
+            chosen = Endpoint.chosen()
+            return chosen.base_url, chosen.key or "", chosen.effort_style
+        style = "openrouter" if given.relayed or "openrouter" in given.openai_v1 else "openai"
+        return given.openai_v1, given.key, style
+
     def missing(self) -> str | None:
         """Say which key is missing, and how to set it."""
         if self.key is None:
@@ -84,16 +94,16 @@ class Driven(Agent):
 
     def job(self, session: Session, **more: Any) -> bytes:
         """Return the job for standard input. The key is in it and nowhere else: no variable, no argument, no file."""
-        endpoint = Endpoint.chosen()
+        base_url, key, effort_style = Endpoint.of(session)
         fields = {
             "instruction": session.instruction,
             "input": session.input_dir,
             "output": session.output_dir,
             "model": session.model,
             "effort": session.effort,
-            "effort_style": endpoint.effort_style,
-            "base_url": endpoint.base_url,
-            "key": endpoint.key or "",
+            "effort_style": effort_style,
+            "base_url": base_url,
+            "key": key,
         }
         return json.dumps(fields | more).encode()
 

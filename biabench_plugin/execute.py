@@ -30,6 +30,7 @@ from biabench_plugin.records import (
     write_atomically,
     write_record,
 )
+from biabench_plugin.source_study import audit_attempt
 from biabench_plugin.supervisor import RunResult
 from biabench_plugin.taskspec import TaskSpec, render_instruction
 from biabench_plugin.workspace import Attempt, TrialFolder
@@ -159,7 +160,9 @@ def run_attempt(
         input_changed,
         resume_key,
     ).model_copy(update={"transcript_problem": transcript_problem})
-    return record, write_record(record, attempt.path)
+    path = write_record(record, attempt.path)
+    audit_attempt(attempt.path, trial.task)
+    return record, path
 
 
 def _read(agent: Agent, attempt: Attempt) -> tuple[Evidence, str | None]:
