@@ -61,7 +61,8 @@ class AgenticJ(Driven):
         if shutil.which(found[0]) is None:
             return f"{found[0]} is missing, which the image {found[1]} needs: {_ENGINE_FIX[found[0]]}"
         if not (self.checkout / "imagentj_config.yaml").is_file():
-            return f"no imagentj_config.yaml in {self.checkout}: clone Agentic-J there (AGENTIC_J_DIR names another folder)"
+            missing = f"no imagentj_config.yaml in {self.checkout}"
+            return f"{missing}: clone Agentic-J there (AGENTIC_J_DIR names another folder)"
         if (stub := self._stub()) is not None:
             return f"{stub} is a Git LFS stub, so retrieval would be off: run `git lfs pull` in {self.checkout}"
         return Endpoint.chosen().missing()

@@ -1,7 +1,7 @@
 """Did an agent look up the study that a task comes from? Pure functions on a transcript and a study's identifiers.
 
-Only what an agent reached for counts: addresses fetched, searches made, and addresses or identifiers in commands that use
-the network. What it merely wrote is listed as a mention. What came back to it is not looked at.
+Only what an agent reached for counts: addresses fetched, searches made, and addresses or identifiers in commands that
+use the network. What it merely wrote is listed as a mention. What came back to it is not looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLACES: dict[str, Kind] = {
         (
             "pypi.org", "pythonhosted.org", "anaconda.org", "anaconda.com", "conda-forge.org", "npmjs.org", "npmjs.com",
             "cran.r-project.org", "bioconductor.org", "debian.org", "ubuntu.com", "repo.maven.apache.org",
-            "maven.scijava.org", "update.imagej.net", "sites.imagej.net", "update.fiji.sc", "crates.io", "julialang.org",
+            "maven.scijava.org", "update.imagej.net", "sites.imagej.net", "update.fiji.sc", "crates.io",
         ),
         "packages",
     ),
@@ -89,9 +89,12 @@ _HOSTS_OWN_NAMES = frozenset(
     ("github", "biostudies", "gigascience", "gigadb", "zenodo", "rodare", "apollo", "figshare")
 )
 _COMMON = frozenset(
-    "a an and at by data dataset et al for from in into its of on or the to under using via with images image imaging "
-    "analysis quantitative cell cells nature science methods reports scientific journal proc".split()
-)
+    (
+        "a", "an", "and", "at", "by", "data", "dataset", "et", "al", "for", "from", "in", "into", "its", "of", "on",
+        "or", "the", "to", "under", "using", "via", "with", "images", "image", "imaging", "analysis", "quantitative",
+        "cell", "cells", "nature", "science", "methods", "reports", "scientific", "journal", "proc",
+    )
+)  # fmt: skip
 _LOCAL = re.compile(r"^(?:localhost|127\.|0\.0\.0\.0|\[?::1|10\.|192\.168\.)")
 
 
@@ -136,8 +139,8 @@ class Audit(BaseModel):
 class Identifiers:
     """How a study can be named.
 
-    ``exact`` maps a lower-case text to its label; ``together`` are words that name it only side by side (a repository and
-    a short number); ``title`` are the words of its title that the task does not say itself.
+    ``exact`` maps a lower-case text to its label; ``together`` are words that name it only side by side (a repository
+    and a short number); ``title`` are the words of its title that the task does not say itself.
     """
 
     exact: dict[str, str]

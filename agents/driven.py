@@ -135,7 +135,10 @@ class _Reading:
             if handler is not None:
                 handler(event)
         usage = Usage(
-            **{name: self.tokens.get(name) for name in _TOKENS},
+            input_tokens=self.tokens.get("input_tokens"),
+            cached_tokens=self.tokens.get("cached_tokens"),
+            output_tokens=self.tokens.get("output_tokens"),
+            reasoning_tokens=self.tokens.get("reasoning_tokens"),
             tool_calls=self.tool_calls,
             source=self.source if self.tokens or self.tool_calls is not None else None,
         )

@@ -315,3 +315,36 @@ def cost_of(record: TrialRecord, attempt: Path | None, prices: PriceTable | None
         usage = priced(usage.model_copy(update={"cost_usd": None, "cost_source": None}), record.model, prices)
     billed = None if attempt is None else read_bills(attempt).cost_usd
     return Cost(usage.cost_usd, usage.cost_source or (usage.source if usage.cost_usd is not None else None), billed)
+
+
+@dataclass
+class CostLine:
+    """One configuration's costs over all of its attempts; each sum is over those that have the signal, counted too."""
+
+    runs: int = 0
+    metered_usd: float = 0.0
+    metered_runs: int = 0
+    billed_usd: float = 0.0
+    billed_runs: int = 0
+    sources: list[str] = field(default_factory=list)
+
+    def add(self, cost: Cost) -> None:
+        self.runs += 1
+        if cost.metered_usd is not None:
+            self.metered_usd += cost.metered_usd
+            self.metered_runs += 1
+        if cost.billed_usd is not None:
+            self.billed_usd += cost.billed_usd
+            self.billed_runs += 1
+        if cost.metered_source and cost.metered_source not in self.sources:
+            self.sources.append(cost.metered_source)
+
+
+def configuration_costs(campaigns: Iterable[Path], prices: PriceTable | None = None) -> dict[str, CostLine]:
+    """Return the costs of every configuration in campaigns, synthetic agents left out."""
+    lines: dict[str, CostLine] = {}
+    for campaign in campaigns:
+        for path, record in iter_records(campaign):
+            if not isinstance(record, RecordError) and not record.synthetic:
+                lines.setdefault(record.configuration, CostLine()).add(cost_of(record, path.parent, prices))
+    return dict(sorted(lines.items()))

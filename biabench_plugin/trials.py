@@ -11,6 +11,7 @@ import pytest
 from agents.base import Agent
 from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
+from biabench_plugin.doctor import cannot_run
 from biabench_plugin.endstate import EndState
 from biabench_plugin.isolation import ContainmentError, InputError
 from biabench_plugin.records import TrialRecord, current_attempt, junit_properties, record_path
@@ -57,7 +58,7 @@ def biabench_agent(request: pytest.FixtureRequest, biabench_session: TrialSessio
     item: TrialItem = request.node
     found = biabench_session.agents[item.trial.configuration.agent]
     if reason := found.unavailable():
-        pytest.skip(f"{found.name} cannot run here: {reason}")
+        pytest.skip(cannot_run(found, reason))
     return found
 
 

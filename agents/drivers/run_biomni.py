@@ -1,8 +1,8 @@
 """Run Biomni's agent ``A1`` on one instruction, in Biomni's own environment.
 
 Every model that Biomni makes, for its agent and for its tools, is the one under test, and is metered where it is
-called: ``A1`` itself drops what a call used. Code that the model writes runs in this process, as Biomni does it; the events are
-therefore the agent's word, and the relay's ledger is the measurement.
+called: ``A1`` itself drops what a call used. Code that the model writes runs in this process, as Biomni does it; the
+events are therefore the agent's word, and the relay's ledger is the measurement.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from biabench_plugin.cli import results, suite
+from biabench_plugin.cli import agents, results, suite
 from biabench_plugin.cli._app import app
 
-__all__ = ["app", "main", "results", "suite"]
+__all__ = ["agents", "app", "main", "results", "suite"]
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ def report(
     paths: Annotated[list[Path], typer.Argument(help="Campaign folders and JUnit XML files, in any mix.")],
     out: Annotated[Path | None, typer.Option(help="Folder to write to; default: the first campaign folder.")] = None,
     rank_by: Annotated[str, typer.Option(help="outcome or strict")] = "outcome",
+    prices: Annotated[Path | None, typer.Option(help="Price the stored tokens by this table.")] = None,
     tasks: TaskFolders = None,
 ) -> None:
     """Aggregate campaigns: leaderboard.json, report/index.html and a table."""
@@ -32,3 +33,8 @@ def report(
     except (RecordError, OSError) as error:
         stop(str(error))
     print("\n".join(made.terminal_lines()))
+    if prices is not None:
+        from biabench_plugin.cli.agents import cost_lines, read_price_table
+
+        campaigns = [path for path in paths if path.is_dir()]
+        print("\n".join(["", *cost_lines(campaigns, read_price_table(prices))]))

@@ -1,4 +1,4 @@
-"""What the drivers promise beyond the ladder: clashes, a part that never works, a killed driver, images that do not fit."""
+"""What drivers promise beyond the ladder: clashes, a part that never works, a killed driver, unfit images."""
 
 from __future__ import annotations
 
@@ -260,7 +260,8 @@ def test_a_result_that_the_container_forged_as_a_link_is_not_followed(tmp_path: 
     ("status", "code", "event"),
     [
         (400, None, "rejected"), (400, "content_filter", "refusal"), (401, None, "fault"), (402, 402, "fault"),
-        (404, None, "rejected"), (413, None, "rejected"), (429, None, "fault"), (500, None, "fault"), (529, None, "fault"),
+        (404, None, "rejected"), (413, None, "rejected"), (429, None, "fault"), (500, None, "fault"),
+        (529, None, "fault"),
     ],
 )  # fmt: skip
 def test_signals_of_the_provider(status: int, code: object, event: str) -> None:

@@ -1,7 +1,7 @@
 """Each way a run of a driven agent can end, through real trials: the right end state, usage and evidence.
 
-One pytest process runs every rung of every agent, two at a time, so that displays, ports and containers of two runs meet;
-the name of the model chooses the script that the loopback model follows.
+One pytest process runs every rung of every agent, two at a time, so that displays, ports and containers of two runs
+meet; the name of the model chooses the script that the loopback model follows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ path = sorted(source.glob("*.tif*"))[0]
 SLOW = ONE + "\nimport time; time.sleep(1000)\n"
 CHILD = (
     ONE
-    + "\nimport subprocess; subprocess.Popen(['sleep', '31415'], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+    + "\nimport subprocess as s; s.Popen(['sleep', '31415'], start_new_session=True, stdout=-3, stderr=-3)\n"
 )
 ENVIRONMENT = """
 import glob, os
