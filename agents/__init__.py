@@ -57,7 +57,9 @@ def load_agent(name: str) -> Agent:
         raise ValueError(f"unknown agent {name!r}: choose from {', '.join(sorted(known))}")
     agent = _load(known[name], f"agent {name!r} ({known[name]})")
     if name not in AGENTS and getattr(agent, "name", None) != name:
-        raise ValueError(f"agent {name!r} ({known[name]}): the class says that its name is {agent.name!r}")
+        raise ValueError(
+            f"agent {name!r} ({known[name]}): the class says that its name is {getattr(agent, 'name', None)!r}"
+        )
     return agent
 
 

@@ -271,3 +271,64 @@ def test_signals_of_the_provider(status: int, code: object, event: str) -> None:
     assert found is not None
     assert found["event"] == event
     assert service_fault(Exception("error code: 429, insufficient credits")) is None
+
+
+# --- the real Biomni --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@bubblewrap
+def test_real_biomni(tmp_path: Path, serve: Any, run_pytest: Any) -> None:
+    """Biomni as PyPI has it, installed by ``biabench setup biomni``, analyses the demo images."""
+    home = os.environ.get("BIABENCH_AGENTS") or str(tmp_path / "agents")
+    environment = {"BIABENCH_AGENTS": home, "MY_KEY": "sk-canary-real", "BIABENCH_KEY_VARIABLE": "MY_KEY"}
+    done = subprocess.run(
+        [sys.executable, "-m", "biabench_plugin.cli", "setup", "biomni"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"Biomni cannot be installed here: {done.stdout[-300:]}")
+    code = """
+import pathlib, tifffile
+from scipy import ndimage
+for path in sorted(pathlib.Path("/input").glob("*.tif*")):
+    image = ndimage.gaussian_filter(tifffile.imread(path).astype("float32"), 2)
+    labels, n = ndimage.label(image > image.mean() + 2 * image.std())
+    rows = "".join(f"{x},{y}\\n" for y, x in ndimage.center_of_mass(image, labels, range(1, n + 1)))
+    pathlib.Path("/output", path.stem + ".csv").write_text("X,Y\\n" + rows)
+print("counted")
+"""
+    scripts = {
+        "m": [  # the first call is Biomni's tool retriever
+            {"text": "TOOLS: []\nDATA_LAKE: []\nLIBRARIES: []"},
+            {"text": f"<execute>{code}</execute>"},
+            {"text": "<execute>#!BASH\nenv; cat /proc/*/environ</execute>"},
+            {"text": "<solution>All images counted.</solution>"},
+        ],
+        "refusal": [{"text": "TOOLS: []"}, {"text": "", "finish": "content_filter"}, {"text": "", "status": 402}],
+        "unpaid": [{"status": 402}],
+    }
+    with serve(scripts) as server:
+        ran = run_pytest(
+            *(f"--agent=biomni={model}" for model in scripts),
+            *("-k", "cell_counting", "--isolation=required", "--effort=low", "--budget=3m"),
+            cwd=tmp_path,
+            environment={**environment, "BIABENCH_BASE_URL": server.url},
+        )
+        found = {
+            model: json.loads(path.read_text())
+            for model in scripts
+            for path in ran.campaign.glob(f"runs/cell_counting/biomni+{model}-*/r1/attempt-1/record.json")
+        }
+        assert all(request["reasoning_effort"] == "low" for request in server.requests)
+    record = found["m"]
+    assert record["status"] == "delivered", ran.out
+    assert record["score"]["outcome"] > 0.1
+    assert (record["usage"]["input_tokens"], record["usage"]["cached_tokens"]) == (400, 160)
+    assert record["usage"]["tool_calls"] == 2
+    assert record["final_message"] == "<solution>All images counted.</solution>"
+    assert found["unpaid"]["infrastructure"] == "the provider answered 402"
+    for path in ran.campaign.rglob("*"):
+        assert not path.is_file() or b"sk-canary-real" not in path.read_bytes(), path

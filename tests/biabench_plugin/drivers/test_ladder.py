@@ -25,7 +25,7 @@ from biabench_plugin.records import TrialRecord, iter_records
 pytestmark = pytest.mark.skipif(not containment_for("auto").in_force, reason="needs bubblewrap")
 
 CANARY = "sk-canary-7f3a9"
-BUDGET = 7
+BUDGET = 8
 COUNT = """
 import os, pathlib, sys
 import tifffile
@@ -45,10 +45,7 @@ path = sorted(source.glob("*.tif*"))[0]
 (target / (path.stem + ".csv")).write_text("X,Y\\n5,5\\n")
 """
 SLOW = ONE + "\nimport time; time.sleep(1000)\n"
-CHILD = (
-    ONE
-    + "\nimport subprocess as s; s.Popen(['sleep', '31415'], start_new_session=True, stdout=-3, stderr=-3)\n"
-)
+CHILD = ONE + "\nimport subprocess as s; s.Popen(['sleep', '31415'], start_new_session=True, stdout=-3, stderr=-3)\n"
 ENVIRONMENT = """
 import glob, os
 print(dict(os.environ))
