@@ -112,5 +112,5 @@ class AgenticJ(Driven):
         if not isinstance(config, dict):
             raise ValueError(f"{path}: expected a mapping, found {type(config).__name__}")
         roles = dict.fromkeys((*_ROLES, *(config.get("models") or {})), session.model)
-        config |= {"models": roles, "reasoning_effort": dict.fromkeys(roles, session.effort)}
+        config |= {"models": roles, "reasoning_effort": dict.fromkeys(roles, self.effort_word(session.effort))}
         return yaml.safe_dump(config, sort_keys=True)

@@ -83,6 +83,7 @@ _NETWORK = re.compile(
     r"|load_dataset|zenodo_get|aws\s+s3|ascp|lftp|kaggle\s+datasets|gdown|Entrez\.|ezdac|omero)",
     re.I,
 )
+_LONGEST_LINE = 2000  # of a command, in characters: what an agent writes must not cost us time
 _WORD = re.compile(r"[a-z0-9]+")
 _CAMEL = re.compile(r"\b[A-Z][A-Za-z]*[a-z][A-Za-z_]*[A-Z]\w*\b")
 _HOSTS_OWN_NAMES = frozenset(
@@ -246,7 +247,8 @@ def reached(step: Step) -> Iterator[tuple[How, str, Kind]]:
         if url not in seen:
             seen.add(url)
             yield "command", url, classify(url)
-    for line in step.code.splitlines():
+    for whole in step.code.splitlines():
+        line = whole[:_LONGEST_LINE]
         if _INSTALL.search(line):
             yield "command", line.strip()[:300], "packages"
         elif _NETWORK.search(line) and not _URL.search(line):

@@ -86,6 +86,10 @@ class Driven(Agent):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()[:16]
 
+    def effort_word(self, effort: str) -> str:
+        """Return the word of OpenAI's and OpenRouter's services for an effort."""
+        return "xhigh" if effort == "max" else effort
+
     def driver_path(self, session: Session) -> tuple[str, tuple[Bind, ...]]:
         """Return the driver's path as the agent sees it, and what must be shown for it."""
         if contained(session):
@@ -100,7 +104,7 @@ class Driven(Agent):
             "input": session.input_dir,
             "output": session.output_dir,
             "model": session.model,
-            "effort": session.effort,
+            "effort": self.effort_word(session.effort),
             "effort_style": effort_style,
             "base_url": base_url,
             "key": key,

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -161,7 +162,8 @@ def run_attempt(
         resume_key,
     ).model_copy(update={"transcript_problem": transcript_problem})
     path = write_record(record, attempt.path)
-    audit_attempt(attempt.path, trial.task)
+    with suppress(ValueError):  # `biabench audit` names what cannot be read; the run is not lost for it
+        audit_attempt(attempt.path, trial.task)
     return record, path
 
 

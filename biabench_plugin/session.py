@@ -116,7 +116,7 @@ class TrialSession:
             output_quota_gb=chosen["output_quota"],
         )
         self.host = Host(self.settings, self.dataset.name)
-        if any(agent.contained for agent in self.agents.values()):
+        if any(agent.contained and agent.container() is None for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
         if self.settings.isolation == "off" and self.settings.network == "none":
             raise ValueError("--network=none needs containment; it cannot be had with --isolation=off")

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 BROKEN = 70  # exit code: a part of the agent died, or never worked
 _STOP_SECONDS = 5.0
+_LONGEST_LINE = 1 << 20  # bytes; a longer one is taken in pieces
 
 
 class NotReady(Exception):
@@ -111,7 +112,7 @@ class Part:
     def _read(self) -> None:
         stream: IO[bytes] | None = self.process.stdout
         assert stream is not None
-        for raw in stream:
+        while raw := stream.readline(_LONGEST_LINE):
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             print(f"[{self.name}] {redacted(line)}", file=sys.stderr, flush=True)
             if self._on_line is not None:

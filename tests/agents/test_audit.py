@@ -123,3 +123,11 @@ def test_every_task_can_be_named_and_its_own_words_accuse_nobody() -> None:
         for level in ("brief", "detailed"):
             body = (task.folder / f"{level}.md").read_text(encoding="utf-8")
             assert named.hits(body) == [], task.slug
+
+
+def test_a_hostile_command_costs_no_time() -> None:
+    import time
+
+    begun = time.monotonic()
+    audit([step(code="pip " * 200_000 + "\n" + "https://" * 100_000, queries=["%" * 100_000])], PUNCTA)
+    assert time.monotonic() - begun < 5

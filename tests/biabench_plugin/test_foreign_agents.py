@@ -56,7 +56,8 @@ def test_the_page_can_be_followed(follow: Path, tmp_path: Path, run_pytest: Call
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok  counter" in done.stdout
 
-    ran = run_pytest(*run[1:], "--isolation=required", cwd=tmp_path, environment=_environment(follow))
+    # with a worker, which must know the class too
+    ran = run_pytest(*run[1:], "--isolation=required", "-n", "1", cwd=tmp_path, environment=_environment(follow))
     assert ran.code == 0, ran.out
     (path,) = ran.campaign.glob("runs/cell_counting/counter+some~model-brief/r1/attempt-1/record.json")
     record = json.loads(path.read_text())
@@ -69,10 +70,7 @@ def test_the_page_can_be_followed(follow: Path, tmp_path: Path, run_pytest: Call
     assert record["final_message"] == "I wrote one table per image."
 
 
-@bubblewrap
-def test_an_entry_point_is_found_without_an_option(
-    follow: Path, tmp_path: Path, run_pytest: Callable[..., Any]
-) -> None:
+def test_an_entry_point_is_found_without_an_option(follow: Path) -> None:
     project = tomllib.loads(_block("toml", "pyproject.toml"))["project"]
     about = follow / f"my_agents-{project['version']}.dist-info"  # as an installer writes it
     about.mkdir()
@@ -82,20 +80,12 @@ def test_an_entry_point_is_found_without_an_option(
         for group, rows in project["entry-points"].items()
     )
     (about / "entry_points.txt").write_text(points)
-    ran = run_pytest("--agent=counter=m", "-k", "cell_counting", cwd=tmp_path, environment=_environment(follow))
-    assert ran.code == 0, ran.out
-    unknown = run_pytest("--agent=nobody", cwd=tmp_path, environment=_environment(follow))
-    assert "counter" in unknown.out
-
-
-@bubblewrap
-def test_workers_know_the_class_too(follow: Path, tmp_path: Path, run_pytest: Callable[..., Any]) -> None:
-    ran = run_pytest(
-        *("--agent=counter=m", "--agent-class=my_agents:Counter", "-k", "cell_counting", "-n", "1"),
-        cwd=tmp_path,
-        environment=_environment(follow),
-    )
-    assert ran.code == 0, ran.out
+    program = "from agents import load_agent; print(type(load_agent('counter'))); load_agent('nobody')"
+    environment = {**os.environ, **_environment(follow)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert "my_agents.Counter" in done.stdout
+    assert "unknown agent 'nobody': choose from agentic_j" in done.stderr
+    assert "counter" in done.stderr
 
 
 MODULE = """
