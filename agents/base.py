@@ -29,6 +29,19 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class OwnContainer:
+    """Containment that an agent brings: a container engine, and where its image has input and output.
+
+    Its driver runs outside, is our own code, and shows the container nothing but the trial's input (read-only), its
+    output and private folders.
+    """
+
+    engine: str
+    input_dir: str
+    output_dir: str
+
+
+@dataclass(frozen=True)
 class Session:
     """What an agent is told about one trial. Paths are those that the agent itself sees.
 
@@ -50,6 +63,7 @@ class Session:
     home_dir: str = "/home/user"
     endpoint: Endpoint | None = None
     web: bool | None = None
+    network: str = "open"
 
     @property
     def contained(self) -> bool:
@@ -147,6 +161,10 @@ class Agent:
 
     def unavailable(self) -> str | None:
         """Say why this agent cannot run here and what would help, or ``None``."""
+        return None
+
+    def container(self) -> OwnContainer | None:
+        """Return the container that this agent runs in, where it brings its own; ``None``: it is put into ours."""
         return None
 
     def fingerprint(self) -> str:

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -38,6 +39,7 @@ from biabench_plugin.records import (
     write_atomically,
     write_record,
 )
+from biabench_plugin.source_study import audit_attempt
 from biabench_plugin.supervisor import RunResult, SupervisionError
 from biabench_plugin.taskspec import TaskSpec, render_instruction
 from biabench_plugin.workspace import Attempt, TrialFolder, note_inputs
@@ -60,7 +62,7 @@ class Host:
     dataset_name: str
 
     def containment(self, agent: Agent) -> Containment:
-        return containment_for(self.settings.isolation, contained=agent.contained)
+        return containment_for(self.settings.isolation, contained=agent.contained, own=agent.container())
 
 
 @cache
@@ -149,10 +151,12 @@ def run_attempt(
                 home_dir=paths.home,
                 endpoint=access.endpoint,
                 web=_web(trial.configuration, settings),
+                network=settings.network,
             )
             launch = access.launch(agent.launch(session))
             attempt.write_home(launch.home_files)
-            tools = _tools(containment, launch, settings, gpu) if agent.contained else {}
+            probed = agent.contained and containment.own is None  # of a container of its own, its driver tells
+            tools = _tools(containment, launch, settings, gpu) if probed else {}
             run = supervisor.run(
                 launch,
                 rooms=attempt.rooms,
@@ -195,7 +199,10 @@ def run_attempt(
         resume_key,
     ).model_copy(update={"transcript_problem": transcript_problem, **_metered(agent, trial, evidence, exchanges)})
     folder.check_held()
-    return record, write_record(record, attempt.path)
+    path = write_record(record, attempt.path)
+    with suppress(ValueError):  # `biabench audit` names what cannot be read; the run is not lost for it
+        audit_attempt(attempt.path, trial.task)
+    return record, path
 
 
 def fault(

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from agents.base import Bind, Launch
+from agents.base import Bind, Launch, OwnContainer
 from biabench_plugin import _reaper
 from biabench_plugin._input_view import InputError, InputView, opaque_input
 from biabench_plugin._private_python import SYSTEM_PATH, PrivatePython
@@ -117,6 +117,7 @@ class Containment:
     requested: Mode
     reason: str | None = None
     trusted: bool = False  # one of our own agents, which reads truth
+    own: OwnContainer | None = None  # what the agent brings instead; what is started here is its driver
     program: Path | None = None
     version: str | None = None
 
@@ -124,27 +125,31 @@ class Containment:
         """Return the paths that an agent is told: neutral ones where containment is in force."""
         if self.in_force:
             return AgentPaths("/input", "/output", "/instruction.md", HOME, "/tmp")  # noqa: S108
+        if self.own is not None:
+            private = (str(rooms.instruction), str(rooms.home), str(rooms.tmp))  # of the driver; never told the agent
+            return AgentPaths(self.own.input_dir, self.own.output_dir, *private)
         return AgentPaths(str(rooms.input), str(rooms.output), str(rooms.instruction), str(rooms.home), str(rooms.tmp))
 
     def describe(self) -> dict[str, object]:
         """Return what was in force and what was not given, for the record."""
         sockets = self.in_force and _scopes_sockets()
+        in_force = self.in_force or self.own is not None
         promises = {
-            "truth_hidden": self.in_force,
-            "other_runs_hidden": self.in_force,
-            "input_read_only": self.in_force,
-            "neutral_paths": self.in_force,
-            "own_process_namespace": self.in_force,
-            "logs_out_of_reach": self.in_force,
+            "truth_hidden": in_force,
+            "other_runs_hidden": in_force,
+            "input_read_only": in_force,
+            "neutral_paths": in_force,
+            "own_process_namespace": in_force,
+            "logs_out_of_reach": in_force,
             "operator_environment_hidden": True,
             "descendants_killed": True,
             "host_abstract_sockets_hidden_with_open_network": sockets,
         }
         return {
-            "in_force": self.in_force,
+            "in_force": in_force,
             "requested": self.requested,
             "reason": self.reason,
-            "tool": "bubblewrap" if self.in_force else None,
+            "tool": "bubblewrap" if self.in_force else (self.own.engine if self.own is not None else None),
             "version": self.version,
             "started_by_root": os.geteuid() == 0,
             "given": sorted(name for name, given in promises.items() if given),
@@ -171,7 +176,7 @@ class Box:
 # --- is it possible here? ------------------------------------------------------------------------------------------
 
 
-def containment_for(mode: Mode, contained: bool = True) -> Containment:
+def containment_for(mode: Mode, contained: bool = True, own: OwnContainer | None = None) -> Containment:
     """Return the containment that ``--isolation=MODE`` gives on this host.
 
     Parameters
@@ -180,6 +185,8 @@ def containment_for(mode: Mode, contained: bool = True) -> Containment:
         ``required`` raises where it is impossible, ``auto`` goes without and says why, ``off`` goes without.
     contained
         ``False`` for our own synthetic agents that read truth; they run outside, and the record says so.
+    own
+        The container that the agent brings with it, whatever the mode.
 
     Raises
     ------
@@ -188,6 +195,8 @@ def containment_for(mode: Mode, contained: bool = True) -> Containment:
     """
     if mode not in ("required", "auto", "off"):
         raise ValueError(f"isolation {mode!r}: expected one of required, auto, off")
+    if own is not None:
+        return Containment(False, mode, f"the agent runs in its own container ({own.engine})", own=own)
     if not contained:
         reason = "a synthetic agent of the benchmark that reads the truth; it runs outside containment by design"
         return Containment(False, mode, reason, trusted=True)
@@ -340,6 +349,8 @@ def plan(
     _check_rooms(rooms)
     if network not in ("open", "model", "none"):
         raise ValueError(f"network {network!r}: expected one of open, model, none")
+    if containment.own is not None:
+        return _plan_driver(launch, rooms, containment, gpu_devices)
     if network != "open" and not containment.in_force and not containment.trusted:
         raise ContainmentError(f"--network={network} cannot be enforced without containment ({containment.reason})")
     if network == "model" and relay_socket is None and not containment.trusted:
@@ -384,6 +395,16 @@ def plan(
         files=files,
         scope_sockets=_scopes_sockets(),
     )
+
+
+def _plan_driver(launch: Launch, rooms: Rooms, containment: Containment, gpu_devices: Sequence[str]) -> Box:
+    """Start the driver of an agent that brings its own container: outside, with the host's paths of the rooms."""
+    seen = containment.paths(rooms)
+    environment = _environment(launch, seen, containment, (), None, None, None, None) | {
+        f"BIABENCH_ROOM_{name.upper()}": str(getattr(rooms, name)) for name in ("input", "output", "home", "tmp")
+    }
+    environment["BIABENCH_ROOM_GPU"] = ",".join(gpu_devices)
+    return Box(launch.argv, environment, str(rooms.home))
 
 
 def _check_rooms(rooms: Rooms) -> None:

@@ -85,6 +85,7 @@ def add(parser: pytest.Parser) -> None:
         group.addoption(name, dest=PREFIX + name.strip("-").replace("-", "_"), default=None, **keywords)
 
     option("--agent", action="append", metavar="NAME[=MODEL]", help="agent to run, with its model; repeatable")
+    option("--agent-class", action="append", metavar="MODULE:CLASS", help="agent of your own for --agent; repeatable")
     option("--config", metavar="FILE", help="YAML list of configurations to run, instead of --agent")
     option("--instruction", choices=LEVELS, help="instruction level (default: brief)")
     option("--repeats", type=repeats, metavar="N", help="trials per task and configuration (default: demo 1, else 3)")

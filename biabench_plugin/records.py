@@ -197,7 +197,7 @@ def current_attempt(attempts: list[TrialRecord], key: str | None = None) -> Tria
 
 def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, str]]:
     """Return the ``biabench.*`` user properties of an item; a signal that is absent gives no property."""
-    score = record.score
+    score, isolation = record.score, record.provenance.isolation
     values: dict[str, object] = {
         "task": record.task,
         "agent": record.agent,
@@ -223,7 +223,7 @@ def junit_properties(record: TrialRecord, record_path: Path) -> list[tuple[str, 
         "effort_applied": record.effort_applied,
         "provider": record.provider,
         "review": "; ".join(record.review) or None,
-        "isolation": "bubblewrap" if record.provenance.isolation.get("in_force") else "off",
+        "isolation": (isolation.get("tool") or "bubblewrap") if isolation.get("in_force") else "off",
         "record": str(record_path),
     }
     return [(f"biabench.{name}", str(value)) for name, value in values.items() if value is not None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agents import register
 from agents.base import Agent
 from biabench_plugin import checkout, exclusions, options, sessions, trials
 from biabench_plugin.campaign import (
@@ -125,10 +126,9 @@ class TrialSession:
         )
         self.host = Host(self.settings, self.dataset.name)
         self.in_job = options.get(config, "report_to") is not None  # one trial of a session that waits elsewhere
-        self.waits = (
-            options.get(config, "engine") == "slurm"
-        )  # trials run elsewhere; this session only submits, waits and reports
-        if not self.waits and any(agent.contained for agent in self.agents.values()):
+        # With another engine, trials run elsewhere; this session only submits, waits and reports.
+        self.waits = options.get(config, "engine") == "slurm"
+        if not self.waits and any(agent.contained and agent.container() is None for agent in self.agents.values()):
             containment_for(self.settings.isolation)  # refuses here, once, where containment is required and missing
         if self.settings.isolation == "off" and self.settings.network != "open":
             raise ValueError(
@@ -152,6 +152,8 @@ class TrialSession:
         )
 
     def _configurations(self, invocation: Path) -> list[Configuration]:
+        for reference in options.get(self.config, "agent_class") or ():
+            register(reference)
         level = options.get(self.config, "instruction") or LEVELS[0]
         effort = options.get(self.config, "effort") or "medium"
         more = {name: options.get(self.config, name) for name in ("provider", "key_variable", "web_tools")}

@@ -13,6 +13,7 @@ import pytest
 from agents.base import Agent
 from biabench_plugin import execute, gpu, options
 from biabench_plugin.datasets import DatasetError, TaskData
+from biabench_plugin.doctor import cannot_run
 from biabench_plugin.endstate import EndState
 from biabench_plugin.isolation import ContainmentError, InputError
 from biabench_plugin.model_access import missing_key
@@ -165,7 +166,7 @@ def _reuse_or_run(
     ):
         pytest.skip(f"{agent.name} needs reference data, and this dataset has none for {folder.trial.task.slug}")
     if reason := agent.unavailable() or missing_key(agent, folder.trial.configuration):
-        pytest.skip(f"{agent.name} cannot run here: {reason}")
+        pytest.skip(cannot_run(agent, reason))
     with folder.leased():
         same, counting = stored(folder, session, data, rerun)  # another host may have finished it meanwhile
         if counting is not None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from biabench_plugin.cli import campaigns, data, judging, leaderboard, repeats, results, review, suite
+from biabench_plugin.cli import agents, campaigns, data, judging, leaderboard, repeats, results, review, suite
 from biabench_plugin.cli._app import app
 
-__all__ = ["app", "campaigns", "data", "judging", "leaderboard", "main", "repeats", "results", "review", "suite"]
+__all__ = [
+    "agents",
+    "app",
+    "campaigns",
+    "data",
+    "judging",
+    "leaderboard",
+    "main",
+    "repeats",
+    "results",
+    "review",
+    "suite",
+]
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ def report(
         Path | None,
         typer.Option(help="CSV of rubric items that an expert and judges decided (Tables E2, E3, Figure 5)"),
     ] = None,
+    prices: Annotated[Path | None, typer.Option(help="Price the stored tokens by this table.")] = None,
     tasks: TaskFolders = None,
 ) -> None:
     """Aggregate runs: every table and figure, leaderboard.json, report/index.html and a summary."""
@@ -52,3 +53,7 @@ def report(
     except (RecordError, OSError) as error:
         stop(str(error))
     print("\n".join(made.terminal_lines(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+    if prices is not None:
+        from biabench_plugin.cli.agents import cost_lines, read_price_table
+
+        print("\n".join(["", *cost_lines([path for path in paths if path.is_dir()], read_price_table(prices))]))

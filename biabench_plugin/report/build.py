@@ -24,6 +24,7 @@ from biabench_plugin.report.runs import Run, load_runs, with_paper
 from biabench_plugin.report.summary import Line, RankBy, summarise
 from biabench_plugin.report.trial_page import FOLDER, RowKey, TrialPage, digest, style, write_pages
 from biabench_plugin.report.wire_notes import wire_lines
+from biabench_plugin.source_study import read_audit
 from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 WIDTH = 100
@@ -67,7 +68,8 @@ class Report:
             warnings.append("Demo data: these scores check an installation; they are not benchmark results.")
         if uncontained := sum(line.uncontained for line in self.lines if not line.synthetic):
             warnings.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
-        lines += [_paint(text, "33", colour) for text in [*warnings, *wire_lines(self.rows, WIDTH)]]
+        warnings += wire_lines(self.rows, WIDTH) + _source_study(self.rows)
+        lines += [_paint(text, "33", colour) for text in warnings]
         return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
 
     def _ranking(self) -> Table:
@@ -129,6 +131,19 @@ class Report:
                 "" if line.minutes is None else f"{line.minutes:.2f}",
             )
         return table
+
+
+def _source_study(rows: Iterable[Row]) -> list[str]:
+    """Name the trials whose agent looked up the study that the task comes from."""
+    found = [(row, read_audit(row.folder)) for row in rows if row.folder is not None]
+    flagged = [(row, audit) for row, audit in found if audit is not None and audit.flagged]
+    lines = [
+        f"SOURCE STUDY {row.task} {row.configuration} r{row.repeat}: {audit.hits[0].target}"[:WIDTH]
+        for row, audit in flagged[:10]
+    ]
+    if flagged:
+        lines.append(f"{len(flagged)} trial(s) reached for the study behind their task: biabench audit CAMPAIGN")
+    return lines
 
 
 def _number(value: float | None) -> str:

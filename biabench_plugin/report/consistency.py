@@ -15,7 +15,7 @@ from evaluators.bounded import inspect_bounded
 from evaluators.model import Deliverable
 from evaluators.process.consistency import VERSION, Audit
 
-FILE_NAME = "audit.json"  # in an attempt's folder
+FILE_NAME = "consistency.json"  # in an attempt's folder
 
 
 class _Stored(BaseModel):

@@ -1,0 +1,111 @@
+"""What can run on this host, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents import AGENTS, known_agents, load_agent
+from agents.base import Agent
+from biabench_plugin import checkout, gpu
+from biabench_plugin.isolation import containment_for
+
+CLI = checkout.ROOT / "agents" / "cli"
+_NPM = ("claude_code", "codex", "deepseek_harness")
+
+
+class SetupError(RuntimeError):
+    """An agent cannot be installed from here; the message says what to do instead."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the examination. ``problem`` says what is wrong and the exact fix; ``None`` where nothing is."""
+
+    name: str
+    found: str
+    problem: str | None = None
+
+
+def cannot_run(agent: Agent, reason: str) -> str:
+    """Return the sentence with which an agent is skipped, and with which the examination names it."""
+    return f"{agent.name} cannot run here: {reason}"
+
+
+def examine_agent(name: str) -> Finding:
+    """Examine one agent; raise ``ValueError`` for an unknown one."""
+    agent = load_agent(name)
+    installed = getattr(agent, "installed", lambda: agent.version)()
+    reason = agent.unavailable()
+    return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))
+
+
+def examine_host() -> list[Finding]:
+    """Examine what every trial needs, whatever the agent."""
+    containment = containment_for("auto")
+    devices = [device.description for device in gpu.installed()]
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    return [
+        Finding("python", f"{sys.version.split()[0]} at {sys.prefix}"),
+        Finding(
+            "containment",
+            f"bubblewrap {containment.version}" if containment.in_force else "none",
+            None if containment.in_force else f"agents would run without containment: {containment.reason}",
+        ),
+        Finding("gpu", ", ".join(devices) or "none (agents are told that there is none)"),
+        Finding(
+            "disk", f"{free:.0f} GB free here", None if free > 60 else "a trial may write 50 GB: --output-quota=GB"
+        ),
+    ]
+
+
+def examine(names: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
+    """Examine the host and the agents named, or all of them."""
+    return examine_host(), [examine_agent(name) for name in names or sorted(known_agents())]
+
+
+# --- install --------------------------------------------------------------------------------------------------------
+
+
+def commands(name: str) -> list[tuple[list[str], Path]]:
+    """Return the commands that install an agent, each with its folder.
+
+    Raises
+    ------
+    SetupError
+        For an agent that no registry holds, or that needs nothing; the message says so.
+    """
+    agent = load_agent(name)
+    if name == "biomni":
+        from agents.biomni import REQUIREMENTS, Biomni
+
+        environment = Biomni().environment
+        python = str(environment / "bin" / "python")
+        return [
+            ([sys.executable, "-m", "venv", str(environment)], checkout.ROOT),
+            ([python, "-m", "pip", "install", "--requirement", str(REQUIREMENTS)], checkout.ROOT),
+        ]
+    if name in _NPM:
+        if not (CLI / "package-lock.json").is_file():
+            raise SetupError(f"{CLI / 'package-lock.json'} is missing: the checkout is incomplete")
+        if shutil.which("npm") is None:
+            raise SetupError("npm is missing: apt-get install npm")
+        return [(["npm", "ci"], CLI)]
+    reason = agent.unavailable()
+    if reason is None:
+        raise SetupError(f"{name} needs no installation; it can run here")
+    where = "no package registry holds it" if name in AGENTS else "it comes from another distribution"
+    raise SetupError(f"{name} cannot be installed by this command ({where}): {reason}")
+
+
+def install(name: str) -> None:
+    """Run the commands that install an agent; raise :class:`SetupError` with the one that failed."""
+    for argv, folder in commands(name):
+        try:
+            subprocess.run(argv, cwd=folder, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SetupError(f"{' '.join(argv)}: {error}") from error

@@ -1,0 +1,3 @@
+from biomni.agent.a1 import A1
+
+__all__ = ["A1"]

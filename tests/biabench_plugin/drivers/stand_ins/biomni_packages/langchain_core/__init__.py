@@ -1,0 +1,1 @@
+"""Stand-in: the one class that the driver needs."""

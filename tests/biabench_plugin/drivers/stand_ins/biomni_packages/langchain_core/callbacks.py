@@ -1,0 +1,2 @@
+class BaseCallbackHandler:
+    """Called around model calls."""

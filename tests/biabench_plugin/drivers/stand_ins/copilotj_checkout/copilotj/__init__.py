@@ -1,0 +1,1 @@
+"""Stand-in for CopilotJ: its documented command lines, log lines and names, and a leader that follows a script."""

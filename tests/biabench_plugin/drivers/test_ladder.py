@@ -1,0 +1,292 @@
+"""Each way a run of a driven agent can end, through real trials: the right end state, usage and evidence.
+
+One pytest process runs every rung of every agent, two at a time, so that displays, ports and containers of two runs
+meet; the name of the model chooses the script that the loopback model follows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.transcript import read_transcript
+from biabench_plugin.isolation import containment_for
+from biabench_plugin.records import TrialRecord, iter_records
+
+pytestmark = pytest.mark.skipif(not containment_for("auto").in_force, reason="needs bubblewrap")
+
+CANARY = "sk-canary-7f3a9"
+BUDGET = 8
+COUNT = """
+import os, pathlib, sys
+import tifffile
+from scipy import ndimage
+source, target = (pathlib.Path(path) for path in ({input!r}, {output!r}))
+for path in sorted(source.glob("*.tif*")):
+    image = ndimage.gaussian_filter(tifffile.imread(path).astype("float32"), 2)
+    labels, n = ndimage.label(image > image.mean() + 2 * image.std())
+    rows = "".join(f"{{x}},{{y}}\\n" for y, x in ndimage.center_of_mass(image, labels, range(1, n + 1)))
+    (target / (path.stem + ".csv")).write_text("X,Y\\n" + rows)
+print("counted")
+"""
+ONE = """
+import pathlib
+source, target = (pathlib.Path(path) for path in ({input!r}, {output!r}))
+path = sorted(source.glob("*.tif*"))[0]
+(target / (path.stem + ".csv")).write_text("X,Y\\n5,5\\n")
+"""
+SLOW = ONE + "\nimport time; time.sleep(1000)\n"
+CHILD = ONE + "\nimport subprocess as s; s.Popen(['sleep', '31415'], start_new_session=True, stdout=-3, stderr=-3)\n"
+ENVIRONMENT = """
+import glob, os
+print(dict(os.environ))
+for name in glob.glob("/proc/*/environ") + glob.glob("/proc/*/cmdline"):
+    try: print(name, open(name, "rb").read())
+    except OSError: pass
+"""
+
+
+def _scripts(act: Callable[[str], str], done: str, crash: str) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "count": [{"text": act(COUNT)}, {"text": done}],
+        "refusal": [{"text": "", "finish": "content_filter"}],
+        "empty": [{"text": ""}],
+        "unpaid": [{"status": 402}],
+        "policy": [{"status": 400, "code": "content_policy_violation"}],
+        "crash": [{"text": crash}, {"hang": 1000}],
+        "half": [{"text": act(SLOW)}],
+        "child": [{"text": act(CHILD)}, {"text": done}],
+        "hang": [{"hang": 1000}],
+        "secrets": [{"text": act(ENVIRONMENT)}, {"text": done}],
+    }
+
+
+@dataclass
+class Ladder:
+    """One agent's part of a finished campaign, and what the model was asked."""
+
+    agent: str
+    campaign: Path
+    out: str
+    records: dict[str, list[TrialRecord]]
+    server: Any
+
+    def asked(self, rung: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.server.of(f"{self.agent}/{rung}")
+        return found
+
+    def last(self, rung: str) -> TrialRecord:
+        return self.records[rung][-1]
+
+    def attempt(self, rung: str) -> Path:
+        return self.campaign / self.last(rung).run_folder
+
+
+def _act_copilotj(code: str) -> str:
+    return "Action: execute_python_script\n" + code.format(input="/input", output="/output")
+
+
+def _act_biomni(code: str) -> str:
+    return "<execute>" + code.format(input="/input", output="/output") + "</execute>"
+
+
+def _act_agentic_j(code: str) -> str:
+    return "Action: run_script\n" + code.format(input="/benchmark/input", output="/benchmark/output")
+
+
+AGENTS = {
+    "biomni": (_act_biomni, "<solution>All images counted.</solution>", _act_biomni("import os; os._exit(9)")),
+    "copilotj": (_act_copilotj, "All images counted.", "Action: quit_fiji\n"),
+    "agentic_j": (_act_agentic_j, "All images counted.", "Action: crash\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def campaign(
+    tmp_path_factory: pytest.TempPathFactory,
+    run_pytest: Callable[..., Any],
+    agents_home: Path,
+    engines: Path,
+    serve: Callable[..., Any],
+) -> Iterator[dict[str, Ladder]]:
+    present = [agent for agent in AGENTS if agent != "copilotj" or shutil.which("Xvfb")]
+    scripts = {f"{agent}/{rung}": script for agent in present for rung, script in _scripts(*AGENTS[agent]).items()}
+    folder = tmp_path_factory.mktemp("ladder")
+    with serve(scripts) as server:
+        environment = {
+            "BIABENCH_AGENTS": str(agents_home),
+            "BIABENCH_BASE_URL": server.url,
+            "BIABENCH_KEY_VARIABLE": "MY_KEY",
+            "MY_KEY": CANARY,
+            "BIABENCH_COPILOTJ_FIJI_OPTIONS": "-Dbridge.port={port}",
+            "AGENTIC_J_IMAGE": "agentic-j:stand-in",
+            "PATH": f"{engines}:{os.environ['PATH']}",
+        }
+        done = run_pytest(
+            *(f"--agent={name.partition('/')[0]}={name}" for name in scripts),
+            *(
+                "-n",
+                "2",
+                "--dataset=demo",
+                "--isolation=required",
+                "-k",
+                "cell_counting",
+                f"--budget={BUDGET}s",
+                "--effort=low",
+            ),
+            f"--agent-env={sys.prefix}",
+            cwd=folder,
+            environment=environment,
+        )
+        records: dict[str, dict[str, list[TrialRecord]]] = {agent: {} for agent in present}
+        for _, record in iter_records(done.campaign):
+            assert isinstance(record, TrialRecord), record
+            records[record.agent].setdefault(str(record.model).partition("/")[2], []).append(record)
+        assert {f"{agent}/{rung}" for agent in records for rung in records[agent]} == set(scripts), done.out
+        yield {agent: Ladder(agent, done.campaign, done.out, records[agent], server) for agent in present}
+
+
+@pytest.fixture(params=sorted(AGENTS))
+def ladder(request: pytest.FixtureRequest, campaign: dict[str, Ladder]) -> Ladder:
+    if request.param not in campaign:
+        pytest.skip("Xvfb is not installed")
+    return campaign[request.param]
+
+
+def test_a_scripted_analysis_is_delivered_and_scored(ladder: Ladder) -> None:
+    record = ladder.last("count")
+    assert (record.status, record.exit_code, record.timed_out) == ("delivered", 0, False), ladder.out
+    assert record.score is not None
+    assert record.score.outcome > 0.1
+    assert (record.usage.input_tokens, record.usage.output_tokens) == (200, 40)
+    assert record.usage.cached_tokens == (40 if record.agent == "copilotj" else 80)  # CopilotJ's first is n/a
+    assert record.usage.tool_calls == 1
+    assert record.usage.cost_usd is None
+    assert record.final_message is not None
+    assert "All images counted." in record.final_message
+    assert record.survivors_killed == 0
+
+
+def test_the_agent_gets_the_rendered_instruction_byte_for_byte(ladder: Ladder) -> None:
+    asked = ladder.asked("count")[0]["messages"]
+    expected = (ladder.attempt("count") / "instruction.md").read_bytes()
+    assert [message["content"].encode() for message in asked if message["role"] == "user"] == [expected]
+    submission = {path.name for path in (ladder.attempt("count") / "submission").rglob("*") if path.is_file()}
+    assert submission
+    assert all(name.endswith(".csv") for name in submission)
+
+
+def test_effort_and_model_are_on_the_wire(ladder: Ladder) -> None:
+    for request in ladder.asked("count"):
+        assert request["reasoning_effort"] == "low"
+    assert set(ladder.server.keys) == {f"Bearer {CANARY}"}
+
+
+@pytest.mark.parametrize(
+    ("rung", "status", "timed_out"),
+    [
+        ("empty", {"biomni": "crashed", "copilotj": "no_deliverable", "agentic_j": "crashed"}, False),
+        ("crash", "crashed", False),
+        ("half", "delivered", True),
+        ("hang", "no_deliverable", True),
+        ("child", "delivered", False),
+        ("secrets", "no_deliverable", False),
+    ],
+)
+def test_end_state(ladder: Ladder, rung: str, status: str | dict[str, str], timed_out: bool) -> None:
+    record = ladder.last(rung)
+    wanted = status if isinstance(status, str) else status[record.agent]
+    assert (record.status, record.timed_out, record.infrastructure) == (wanted, timed_out, None), ladder.out
+    assert record.wall_seconds < BUDGET + 6
+    assert len(ladder.records[rung]) == 1
+
+
+def test_refusals_come_from_the_provider_where_the_agent_shows_them(ladder: Ladder) -> None:
+    for rung in ("refusal", "policy"):
+        record = ladder.last(rung)
+        if record.agent == "agentic_j":  # its result file does not say why; the relay's ledger does
+            assert record.status == "crashed"
+        else:
+            assert record.status == "refused", record.status_reason
+            assert "content" in record.status_reason
+
+
+def test_an_unpaid_account_is_no_fault_of_the_agent_and_is_tried_twice(ladder: Ladder) -> None:
+    record = ladder.last("unpaid")
+    if record.agent == "agentic_j":
+        assert record.status == "crashed"
+        return
+    assert record.infrastructure == "the provider answered 402"
+    assert len(ladder.records["unpaid"]) == 2
+
+
+def test_tokens_of_a_killed_run_are_kept(ladder: Ladder) -> None:
+    usage = ladder.last("half").usage
+    expected = None if ladder.last("half").agent == "agentic_j" else 100  # its result comes at the end only
+    assert usage.input_tokens == expected
+    assert ladder.last("hang").usage.input_tokens is None
+
+
+def test_nothing_is_left_running(ladder: Ladder) -> None:
+    deadline = time.monotonic() + 5
+    while (left := _running()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def _running() -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue
+        if any(sign in words for sign in ("sleep 31415", "copilotj.server", "/app/imagentj.py", "run_copilotj.py")):
+            found.append(words)
+    return found
+
+
+def test_the_key_is_in_nothing_that_was_written(ladder: Ladder) -> None:
+    searched = 0
+    for path in ladder.campaign.rglob("*"):
+        if path.is_file():
+            searched += 1
+            assert CANARY.encode() not in path.read_bytes(), path
+    assert searched > 50
+    assert CANARY not in ladder.out
+    logs = ladder.attempt("secrets") / "logs"
+    text = (logs / "stdout.log").read_text() + (logs / "stderr.log").read_text()
+    assert "BIABENCH_INPUT" in text or "BENCHMARK_INPUT_DIR" in text  # the search above looked at a real listing
+
+
+def test_steps_are_read_in_the_common_form(ladder: Ladder) -> None:
+    from agents import load_agent
+
+    attempt = ladder.attempt("count")
+    agent = load_agent(ladder.last("count").agent)
+    evidence = agent.read(attempt / "logs" / "stdout.log", attempt / "logs" / "stderr.log", attempt / "submission")
+    tools = [step for step in evidence.steps if step.kind == "tool"]
+    assert len(tools) == 1
+    assert "gaussian_filter" in str(tools[0].code)
+    if agent.name != "copilotj":  # its log does not repeat what a tool printed in one place
+        assert "counted" in str(tools[0].output)
+    assert evidence.steps[-1].kind == "final"
+    if (attempt / "transcript.jsonl").exists():
+        assert list(read_transcript(attempt / "transcript.jsonl")) == list(evidence.steps)
+
+
+def test_the_record_says_what_contained_the_agent(ladder: Ladder) -> None:
+    isolation = ladder.last("count").provenance.isolation
+    assert isolation["in_force"]
+    assert isolation["tool"] == ("docker" if ladder.last("count").agent == "agentic_j" else "bubblewrap")
+    assert "truth_hidden" in isolation["given"]
+    assert json.dumps(isolation)
