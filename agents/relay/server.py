@@ -26,6 +26,10 @@ _OWN = frozenset(
     ("host", "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
      "trailer", "transfer-encoding", "upgrade", "content-length", "authorization", "x-api-key", "accept-encoding")
 )  # fmt: skip
+# What the key is good for: asking models, and which models there are. An agent must not reach the operator's account,
+# files or keys at the provider with it.
+_ASKING = frozenset(("/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/chat/completions"))
+_MODELS = "/v1/models"
 _NOT_BACK = _OWN - {"content-length"}
 
 
@@ -123,6 +127,8 @@ class Relay:
         presented = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(presented.encode(), self._upstream.token.encode()):
             return 401, "the relay does not know this key"
+        if not _asks_models(request.method, request.raw_path.partition("?")[0]):
+            return 404, "the relay passes on requests to models, and nothing else"
         if not self._upstream.web and (asked := read_request(raw)).web:
             return 403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}"
         return None
@@ -200,6 +206,12 @@ class Relay:
         if self._upstream.authentication in ("x-api-key", "both"):
             headers["x-api-key"] = self._upstream.key
         return headers
+
+
+def _asks_models(method: str, path: str) -> bool:
+    if method == "POST":
+        return path in _ASKING
+    return method == "GET" and (path == _MODELS or (path.startswith(f"{_MODELS}/") and ".." not in path))
 
 
 def _note(exchange: Exchange, meter: Meter, cut: bool) -> None:

@@ -121,6 +121,28 @@ def test_a_wrong_token_gets_nothing(start: Start) -> None:
         assert wait_for(ledger, 1)[0].ending == "refused_by_relay"
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/files"),
+        ("POST", "/v1/keys"),
+        ("GET", "/api/v1/credits"),
+        ("POST", "/v1/messages/batches"),
+        ("POST", "/x/v1/messages"),
+        ("GET", "/v1/models/../keys"),
+        ("DELETE", "/v1/models/m"),
+        ("POST", "http://x@127.0.0.1:1/v1/messages"),
+    ],
+)
+def test_the_key_opens_nothing_but_models(start: Start, method: str, path: str) -> None:
+    """An agent must not reach the operator's account, files or keys at the provider."""
+    with ModelServer([Turn(text="no")]) as server, start(server.url) as (port, token, ledger):
+        assert ask(port, token, path, body("messages"), method=method)[0] in (400, 404)
+        assert server.everything == []
+        for exchange in read_ledger(ledger):
+            assert exchange.ending == "refused_by_relay"
+
+
 def test_effort_tools_and_web_are_read_from_the_request(start: Start) -> None:
     tools = [{"type": "function", "name": "exec"}, {"type": "web_search"}]
     with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
