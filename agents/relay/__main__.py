@@ -15,6 +15,8 @@ from pathlib import Path
 
 from agents.relay.server import Upstream, serve
 
+_CLOSING_SECONDS = 10.0
+
 
 def _first_line(descriptor: int) -> bytes:
     """Read a line without a buffer, which would keep the end of the stream from being seen."""
@@ -35,7 +37,9 @@ async def _main() -> None:
 
     def read() -> None:
         if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin.fileno())  # it stays readable: the loop would spin until all is closed
             stop.set()
+            loop.call_later(_CLOSING_SECONDS, os._exit, 1)  # a connection that cannot be closed must not keep it
 
     socket = Path(given["socket"]) if given["socket"] else None
     await serve(Upstream(**given["upstream"]), Path(given["ledger"]), socket, stop, ready)

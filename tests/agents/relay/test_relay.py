@@ -231,6 +231,30 @@ with model_access._relay(provider, "k", pathlib.Path({os.devnull!r}), None) as x
     pytest.fail("the relay outlives the process that started it")
 
 
+def test_the_relay_ends_although_an_answer_hangs(start: Start) -> None:
+    with ModelServer([Turn(fault=Fault(kind="hang"))]) as server:
+        program = f"""
+import http.client, json, os, sys, pathlib, threading, time
+sys.path.insert(0, {str(model_access._ROOT)!r})
+from agents.endpoints import Provider
+from biabench_plugin import model_access
+provider = Provider("t", {server.url!r}, None, "K", "both")
+with model_access._relay(provider, "k", pathlib.Path({os.devnull!r}), None) as (port, token):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("POST", "/v1/messages", json.dumps({{"model": "m", "messages": []}}), {{"x-api-key": token}})
+    time.sleep(0.5)
+    print(*pathlib.Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split(), flush=True)
+    os.kill(os.getpid(), 9)
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        relay, end = Path("/proc", done.stdout.strip(), "cmdline"), time.monotonic() + 20
+        while time.monotonic() < end:
+            if not relay.is_file() or b"agents.relay" not in relay.read_bytes():
+                return
+            time.sleep(0.1)
+    pytest.fail("the relay is still there")
+
+
 def kill_relay() -> None:
     for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if b"agents.relay" in Path("/proc", pid, "cmdline").read_bytes():
