@@ -118,7 +118,7 @@ def agreement(
 
 
 def _judgements(attempt: Path) -> Iterable[Judgement]:
-    from evaluators.process.store import judgements  # type: ignore[import-not-found, unused-ignore]
+    from evaluators.process.store import judgements
 
     return cast("Iterable[Judgement]", judgements(attempt))
 

@@ -15,6 +15,7 @@ from biabench_plugin.records import RecordError
 from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.rows import Row, from_campaign, from_junit, properties
 from biabench_plugin.taskspec import TaskSpec
+from evaluators.process.claims import closing_claim
 
 Status = Literal["delivered", "no_deliverable", "crashed", "refused", "infrastructure", "not_run"]
 STATES: tuple[Status, ...] = ("delivered", "no_deliverable", "crashed", "refused")
@@ -234,11 +235,8 @@ def _from_row(row: Row) -> Run:
 
 @cache
 def _module(name: str) -> Any:
-    """Load a module of the process score, which a build without a judge does not have."""
-    try:
-        return importlib.import_module(f"evaluators.process.{name}")
-    except ModuleNotFoundError:
-        return None
+    """Load a module of the process score on first use; a report on runs that nobody judged needs few of them."""
+    return importlib.import_module(f"evaluators.process.{name}")
 
 
 def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
@@ -246,8 +244,9 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
 
     ``None`` and nothing where the attempt was not judged. Items count alike there, as in Table 2 of the paper.
     """
-    if folder is None or not (folder / "judgements").is_dir() or (store := _module("store")) is None:
+    if folder is None or not (folder / "judgements").is_dir():
         return None, {}
+    store = _module("store")
     try:
         view = store.latest(folder)
         judgements = store.judgements(folder)
@@ -266,10 +265,9 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
     return view, counts
 
 
-def _claim(message: str | None) -> str | None:
-    """Ask the detector of closing messages; ``None`` in a build without it."""
-    detector = _module("claims")
-    return None if detector is None else str(detector.closing_claim(message))
+def _claim(message: str | None) -> str:
+    """Return what a closing message claims."""
+    return str(closing_claim(message))
 
 
 def _tags(folder: Path | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from biabench_plugin.taskspec import TaskSpec
 
 def rubric_version() -> str:
     """Return the version of the rubric at hand."""
-    from evaluators.process.rubric import load_rubric  # type: ignore[import-not-found, unused-ignore]
+    from evaluators.process.rubric import load_rubric
 
     return str(load_rubric().version)
 
