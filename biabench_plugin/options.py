@@ -90,7 +90,9 @@ def add(parser: pytest.Parser) -> None:
     option("--instruction", choices=LEVELS, help="instruction level (default: brief)")
     option("--repeats", type=repeats, metavar="N", help="trials per task and configuration (default: demo 1, else 3)")
     option(
-        "--dataset", metavar="{demo[:SEED],full[:REVISION],PATH}", help="images and truth (default: demo until data are fetched)"
+        "--dataset",
+        metavar="{demo[:SEED],full[:REVISION],PATH}",
+        help="images and truth (default: demo until data are fetched)",
     )
     option("--tasks", action="append", metavar="DIR", help="further folder of tasks; repeatable")
     option("--effort", choices=EFFORTS, help="reasoning effort requested from the agent (default: medium)")

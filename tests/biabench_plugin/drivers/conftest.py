@@ -80,6 +80,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
         program.write_text(text.replace("#!/usr/bin/env python3", f"#!{sys.executable}"))
         _program(program)
     root = folder / "rootfs"
+    (root / sys.prefix[1:]).mkdir(parents=True)  # where the stand-in shows this interpreter
     hooks = root / "app" / "src" / "imagentj" / "benchmark_gui_hooks.py"
     hooks.parent.mkdir(parents=True)
     hooks.write_text("BENCHMARK_ENUMERATE_INPUTS BENCHMARK_DUPLICATE_OUTPUTS BENCHMARK_WORKSPACE_SUBDIR\n")
