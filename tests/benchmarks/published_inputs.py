@@ -36,9 +36,14 @@ def simulator(slug: str) -> ModuleType:
 def make_puncta(folder: Path) -> None:
     """27 stacks of 41 x 2 x 1072 x 1072 voxels, 5 GB: one simulated field per construct and its mirror images."""
     module = simulator("oncogenic_puncta")
+    coarse = np.prod(module.SPACING)
     module.SHAPE, module.SPACING, module.FIELDS = (41, 1072, 1072), (0.2, 0.065, 0.065), 1
     for name in ("DNA_OPTICS", "GFP_OPTICS"):
         setattr(module, name, replace(getattr(module, name), pixel_size_um=0.065, z_step_um=0.2))
+    paint = module.render_points  # as many photons on smaller voxels would be a dimmer droplet above the same haze
+    module.render_points = lambda shape, points, weights, sigma: paint(
+        shape, points, weights * coarse / np.prod(module.SPACING), sigma
+    )
     module.make(folder, 0)
     table = folder / "evaluation" / "cell_quants.csv"
     header, *rows = table.read_text().splitlines()
