@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import yaml
 
 from agents.base import Launch, OwnContainer, Session
-from agents.driven import DRIVERS, Driven, Endpoint, agents_home
+from agents.driven import DRIVERS, Driven, Service, agents_home
 
 _ROLES = ("supervisor", "worker", "analyst", "nano", "curator", "vlm")
 _LFS_STUB_BYTES = 1024
@@ -65,7 +65,7 @@ class AgenticJ(Driven):
             return f"{missing}: clone Agentic-J there (AGENTIC_J_DIR names another folder)"
         if (stub := self._stub()) is not None:
             return f"{stub} is a Git LFS stub, so retrieval would be off: run `git lfs pull` in {self.checkout}"
-        return Endpoint.chosen().missing()
+        return Service.chosen().missing()
 
     def _stub(self) -> Path | None:
         """Return a file of the knowledge base that Git LFS has not fetched."""
@@ -87,7 +87,7 @@ class AgenticJ(Driven):
             raise ValueError("agentic_j cannot be confined to the relay: its container has no forwarder to it")
         engine, image = found
         qdrant = self.checkout / "qdrant_data"
-        endpoint = Endpoint.chosen()
+        endpoint = Service.chosen()
         keys = {"OPEN_ROUTER_API_KEY": endpoint.key or ""}
         if endpoint.effort_style != "openrouter":
             keys = {"OPENAI_API_KEY": endpoint.key or "", "OPENAI_BASE_URL": endpoint.base_url}

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from agents.base import Bind, Launch, Session
-from agents.driven import Driven, Endpoint, agents_home, contained
+from agents.driven import Driven, agents_home, contained
+from agents.endpoints import Protocol
 
 PINNED = "0.0.8"
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements" / "biomni.txt"
@@ -21,6 +22,7 @@ class Biomni(Driven):
     name: ClassVar[str] = "biomni"
     version: ClassVar[str] = f"1+biomni-{PINNED}"
     description: ClassVar[str] = "Biomni's A1, in its own environment behind a driver"
+    protocol: ClassVar[Protocol | None] = "chat"
     driver: ClassVar[str] = "run_biomni.py"
     usage_source: ClassVar[str] = "biomni: each model call"
 
@@ -46,7 +48,7 @@ class Biomni(Driven):
             return f"Biomni is not installed in {self.environment}: biabench setup biomni"
         if self.installed() != PINNED:
             return f"Biomni {self.installed()} is installed, {PINNED} is needed: biabench setup biomni"
-        return Endpoint.chosen().missing()
+        return None
 
     def fingerprint(self) -> str:
         return f"{super().fingerprint()}:{self.step_seconds}"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from agents.base import Bind, Launch, Session
-from agents.driven import Driven, Endpoint, agents_home
+from agents.driven import Driven, agents_home
+from agents.endpoints import Protocol
 
 BOOT_SECONDS = 180
 _FIJI = ("fiji-linux-x64", "ImageJ-linux64", "fiji-linux64", "fiji")
@@ -21,6 +22,7 @@ class CopilotJ(Driven):
 
     name: ClassVar[str] = "copilotj"
     description: ClassVar[str] = "CopilotJ with Fiji on a private display, behind a driver"
+    protocol: ClassVar[Protocol | None] = "chat"
     driver: ClassVar[str] = "run_copilotj.py"
     usage_source: ClassVar[str] = "copilotj: lines of its log"
 
@@ -64,7 +66,7 @@ class CopilotJ(Driven):
             return (
                 f"the Fiji in {self.fiji} has no CopilotJ bridge: build its plugin with Maven and put it into plugins/"
             )
-        return Endpoint.chosen().missing()
+        return None
 
     def _launcher(self) -> Path | None:
         return next((self.fiji / name for name in _FIJI if (self.fiji / name).is_file()), None)

@@ -14,6 +14,7 @@ import platformdirs
 from pydantic import ValidationError
 
 from agents.base import Agent, Bind, Evidence, Session, Usage
+from agents.endpoints import EffortStyle, effort_style
 from agents.transcript import Step
 
 DRIVERS = Path(__file__).resolve().parent / "drivers"
@@ -28,16 +29,16 @@ def agents_home() -> Path:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """An OpenAI-compatible service, and the name of the variable that holds its key."""
+class Service:
+    """An OpenAI-compatible service and the variable that holds its key, for an agent that cannot use the relay."""
 
     base_url: str
     key_variable: str
 
     @staticmethod
-    def chosen() -> Endpoint:
+    def chosen() -> Service:
         """Return what ``BIABENCH_BASE_URL`` and ``BIABENCH_KEY_VARIABLE`` name; OpenRouter by default."""
-        return Endpoint(
+        return Service(
             os.environ.get("BIABENCH_BASE_URL") or "https://openrouter.ai/api/v1",
             os.environ.get("BIABENCH_KEY_VARIABLE") or "OPENROUTER_API_KEY",
         )
@@ -47,19 +48,9 @@ class Endpoint:
         return os.environ.get(self.key_variable) or None
 
     @property
-    def effort_style(self) -> str:
-        """How the service is asked for a reasoning effort: ``openrouter`` or ``openai``."""
-        return "openrouter" if "openrouter" in self.base_url else "openai"
-
-    @staticmethod
-    def of(session: Session) -> tuple[str, str, str]:
-        """Return base URL, key and effort style: those the session gives (the relay's), else the chosen service's."""
-        given = getattr(session, "endpoint", None)
-        if given is None:
-            chosen = Endpoint.chosen()
-            return chosen.base_url, chosen.key or "", chosen.effort_style
-        style = "openrouter" if given.relayed or "openrouter" in given.openai_v1 else "openai"
-        return given.openai_v1, given.key, style
+    def effort_style(self) -> EffortStyle:
+        """How the service is asked for a reasoning effort."""
+        return effort_style(self.base_url)
 
     def missing(self) -> str | None:
         """Say which key is missing, and how to set it."""
@@ -98,18 +89,26 @@ class Driven(Agent):
 
     def job(self, session: Session, **more: Any) -> bytes:
         """Return the job for standard input. The key is in it and nowhere else: no variable, no argument, no file."""
-        base_url, key, effort_style = Endpoint.of(session)
+        base_url, key, style = self._model_at(session)
         fields = {
             "instruction": session.instruction,
             "input": session.input_dir,
             "output": session.output_dir,
             "model": session.model,
             "effort": self.effort_word(session.effort),
-            "effort_style": effort_style,
+            "effort_style": style,
             "base_url": base_url,
             "key": key,
         }
         return json.dumps(fields | more).encode()
+
+    def _model_at(self, session: Session) -> tuple[str, str, EffortStyle]:
+        """Return base URL, key and effort style: the session's, or without a protocol the chosen service's."""
+        if self.protocol is None:
+            chosen = Service.chosen()
+            return chosen.base_url, chosen.key or "", chosen.effort_style
+        assert session.endpoint is not None  # never the operator's own key in its place
+        return session.endpoint.openai_v1, session.endpoint.key, session.endpoint.effort_style
 
     def read(self, stdout: Path, stderr: Path, output_dir: Path) -> Evidence:
         """Read the driver's events."""

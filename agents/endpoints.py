@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 Protocol = Literal["messages", "responses", "chat"]
 Authentication = Literal["bearer", "x-api-key", "both"]
+EffortStyle = Literal["openrouter", "openai"]
 
 DEFAULT_PROVIDER = "openrouter"
 DEFAULT_KEY = "BIABENCH_API_KEY"  # for a provider given by its URL
@@ -33,6 +34,12 @@ class Provider:
         if found is None:
             raise ValueError(f"provider {self.name} does not speak the protocol that the agent needs ({protocol})")
         return found
+
+
+def effort_style(url: str | None) -> EffortStyle:
+    """Return how Chat Completions at a URL take an effort: OpenRouter's ``reasoning``, else ``reasoning_effort``."""
+    host = urlsplit(url or "").hostname or ""
+    return "openrouter" if host == "openrouter.ai" or host.endswith(".openrouter.ai") else "openai"
 
 
 PROVIDERS = {
@@ -71,7 +78,7 @@ class Endpoint:
     """What an agent is told: a base URL per protocol and a key.
 
     With the relay both are the relay's, and the key is a token that is good for nothing else; without it they are the
-    provider's own.
+    provider's own. ``effort_style`` is the provider's either way: the relay passes requests on unchanged.
     """
 
     messages: str | None
@@ -79,6 +86,7 @@ class Endpoint:
     key: str
     relayed: bool
     authentication: Authentication = "both"
+    effort_style: EffortStyle = "openai"
 
     @property
     def openai_v1(self) -> str:

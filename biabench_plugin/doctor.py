@@ -12,7 +12,9 @@ from pathlib import Path
 from agents import AGENTS, known_agents, load_agent
 from agents.base import Agent
 from biabench_plugin import checkout, gpu
+from biabench_plugin.campaign import Configuration
 from biabench_plugin.isolation import containment_for
+from biabench_plugin.model_access import missing_key
 
 CLI = checkout.ROOT / "agents" / "cli"
 _NPM = ("claude_code", "codex", "deepseek_harness")
@@ -37,10 +39,10 @@ def cannot_run(agent: Agent, reason: str) -> str:
 
 
 def examine_agent(name: str) -> Finding:
-    """Examine one agent; raise ``ValueError`` for an unknown one."""
+    """Examine one agent, with the default provider and its key; raise ``ValueError`` for an unknown one."""
     agent = load_agent(name)
     installed = getattr(agent, "installed", lambda: agent.version)()
-    reason = agent.unavailable()
+    reason = agent.unavailable() or missing_key(agent, Configuration(agent=name))
     return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))
 
 
@@ -97,7 +99,7 @@ def commands(name: str) -> list[tuple[list[str], Path]]:
         return [(["npm", "ci"], CLI)]
     reason = agent.unavailable()
     if reason is None:
-        raise SetupError(f"{name} needs no installation; it can run here")
+        raise SetupError(f"{name} needs no installation")
     where = "no package registry holds it" if name in AGENTS else "it comes from another distribution"
     raise SetupError(f"{name} cannot be installed by this command ({where}): {reason}")
 

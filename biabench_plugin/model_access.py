@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from agents.base import Agent, Bind, Launch
-from agents.endpoints import Endpoint, Provider, find_provider
+from agents.endpoints import Endpoint, Provider, effort_style, find_provider
 from agents.relay import forward
 from agents.relay.ledger import FILE_NAME
 
@@ -94,16 +94,17 @@ def model_access(
         yield Access()
         return
     key = os.environ.get(provider.key_variable, "")
+    style = effort_style(provider.openai)
     if not relay:
         if confined:
             raise ValueError("--network=model is the relay and nothing else; it cannot be had with --relay=off")
-        yield Access(Endpoint(provider.messages, provider.openai, key, False, provider.authentication))
+        yield Access(Endpoint(provider.messages, provider.openai, key, False, provider.authentication, style))
         return
     with tempfile.TemporaryDirectory(prefix="relay-") as place:  # short: a socket's path has at most 108 bytes
         socket = Path(place, "s") if confined else None
         with _relay(provider, key, folder / FILE_NAME, socket) as (port, token):
             root = f"http://127.0.0.1:{port or _PORT}"
-            endpoint = Endpoint(provider.messages and root, provider.openai and root, token, True)
+            endpoint = Endpoint(provider.messages and root, provider.openai and root, token, True, effort_style=style)
             yield Access(endpoint, socket, folder / FILE_NAME)
 
 

@@ -175,7 +175,8 @@ def lead(job: dict[str, Any], events: Events, parts: Parts, port: int, environme
     thread = threading.Thread(target=forward, args=(events, reader), daemon=True)
     thread.start()
     code = watch(parts, leader)
-    thread.join(5.0)
+    if leader.code is not None:  # otherwise its end of the pipe stays open until it is stopped
+        thread.join(5.0)
     log.close()
     return code
 

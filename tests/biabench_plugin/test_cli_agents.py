@@ -15,7 +15,9 @@ from typer.testing import CliRunner, Result
 from agents.base import Usage
 from agents.transcript import Step, write_transcript
 from biabench_plugin import billing, doctor
+from biabench_plugin.campaign import Configuration
 from biabench_plugin.cli import app
+from biabench_plugin.model_access import missing_key
 from biabench_plugin.records import TrialRecord, write_record
 from biabench_plugin.source_study import read_audit
 
@@ -67,6 +69,16 @@ def test_a_trial_is_skipped_with_the_words_of_the_doctor(
     assert words in done.out.replace("\n", "")
 
 
+def test_a_missing_key_is_named_by_doctor_and_skip_in_the_same_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_pytest: Callable[..., Any]
+) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    words = call("doctor", "api").output.splitlines()[-1].partition("  ")[2].strip()
+    assert words.startswith("api cannot run here: no key for openrouter")
+    done = run_pytest("--agent=api=m", "-k", "cell_counting", "-rs", cwd=tmp_path)
+    assert words in done.out.replace("\n", "")
+
+
 def test_each_missing_thing_of_an_agent_is_named_in_turn(
     nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -93,9 +105,14 @@ def test_each_missing_thing_of_an_agent_is_named_in_turn(
     program(nothing_installed / "Fiji" / "fiji-linux-x64")
     assert "Maven" in reason("copilotj")
     program(nothing_installed / "Fiji" / "plugins" / "CopilotJBridge.jar")
-    assert "export OPENROUTER_API_KEY=" in reason("copilotj")
-    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
     assert reason("copilotj") == "ready"
+    no_key = missing_key(load_agent("copilotj"), Configuration(agent="copilotj"))
+    assert no_key is not None
+    assert "set OPENROUTER_API_KEY" in no_key
+    assert doctor.examine_agent("copilotj").problem == f"copilotj cannot run here: {no_key}"
+    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
+    assert doctor.examine_agent("copilotj").problem is None
+    monkeypatch.delenv("OPENROUTER_API_KEY")
 
     assert "AGENTIC_J_SIF" in reason("agentic_j")
     program(nothing_installed / "agentic_j" / ".apptainer" / "a.sif")
@@ -108,6 +125,8 @@ def test_each_missing_thing_of_an_agent_is_named_in_turn(
     stub.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
     assert "git lfs pull" in reason("agentic_j")
     stub.unlink()
+    assert "export OPENROUTER_API_KEY=" in reason("agentic_j")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "k")
     assert reason("agentic_j") == "ready"
 
     packages = nothing_installed / "biomni" / "lib" / "python3.11" / "site-packages"

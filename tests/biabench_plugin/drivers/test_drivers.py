@@ -19,11 +19,20 @@ import pytest
 from agents import load_agent
 from agents.base import Session
 from agents.drivers._driver import service_fault
+from agents.endpoints import Endpoint
+from agents.relay.meter import read_request
+from biabench_plugin.campaign import Configuration
 from biabench_plugin.isolation import containment_for
+from biabench_plugin.model_access import model_access
 
 DRIVERS = Path(__file__).resolve().parents[3] / "agents" / "drivers"
 bubblewrap = pytest.mark.skipif(not containment_for("auto").in_force, reason="needs bubblewrap")
 xvfb = pytest.mark.skipif(shutil.which("Xvfb") is None, reason="needs Xvfb")
+
+
+def _endpoint(url: str) -> Endpoint:
+    root = url.removesuffix("/v1")
+    return Endpoint(root, root, "relay-token", True)
 
 
 def _session(folder: Path, **changes: Any) -> Session:
@@ -36,6 +45,7 @@ def _session(folder: Path, **changes: Any) -> Session:
         "output_dir": str(folder / "output"),
         "budget_seconds": 60.0,
         "model": "m",
+        "endpoint": _endpoint("http://127.0.0.1:9/v1"),
     }
     return Session(**(values | changes))
 
@@ -83,6 +93,55 @@ def _wait(condition: Callable[[], object], seconds: float = 20.0) -> None:
         time.sleep(0.05)
 
 
+# --- the job --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["biomni", "copilotj"])
+def test_the_job_holds_what_the_session_gives_and_no_key_of_the_operator(
+    name: str, tmp_path: Path, agents_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIABENCH_AGENTS", str(agents_home))
+    for variable in ("OPENROUTER_API_KEY", "MY_KEY"):
+        monkeypatch.setenv(variable, "sk-operator")
+    monkeypatch.setenv("BIABENCH_KEY_VARIABLE", "MY_KEY")
+    launch = load_agent(name).launch(_session(tmp_path))
+    assert launch.stdin is not None
+    job = json.loads(launch.stdin)
+    assert (job["base_url"], job["key"]) == ("http://127.0.0.1:9/v1", "relay-token")
+    assert b"sk-operator" not in launch.stdin
+    assert not launch.environment
+    assert not launch.pass_environment
+    with pytest.raises(AssertionError):
+        load_agent(name).launch(_session(tmp_path, endpoint=None))
+
+
+@pytest.mark.parametrize(
+    ("provider", "style", "body"),
+    [
+        ("openrouter", "openrouter", {"reasoning": {"effort": "xhigh"}}),
+        ("https://openrouter.ai/api/v1", "openrouter", {"reasoning": {"effort": "xhigh"}}),
+        ("openai", "openai", {"reasoning_effort": "xhigh"}),
+        ("http://127.0.0.1:9/openrouter", "openai", {"reasoning_effort": "xhigh"}),
+    ],
+)
+@pytest.mark.parametrize("relay", [True, False])
+def test_the_effort_is_asked_for_as_the_provider_takes_it(
+    provider: str, style: str, body: dict[str, Any], relay: bool, tmp_path: Path, agents_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("BIABENCH_AGENTS", str(agents_home))
+    monkeypatch.setenv("MY_KEY", "sk-operator")
+    agent = load_agent("biomni")
+    configuration = Configuration(agent="biomni", model="m", effort="max", provider=provider, key_variable="MY_KEY")
+    with model_access(agent, configuration, tmp_path, relay=relay, confined=False) as access:
+        launch = agent.launch(_session(tmp_path, endpoint=access.endpoint, effort="max"))
+    assert launch.stdin is not None
+    job = json.loads(launch.stdin)
+    assert (job["effort_style"], job["effort"]) == (style, "xhigh")
+    assert (job["key"] == "sk-operator") is not relay
+    assert read_request(json.dumps(body).encode()).effort == agent.effort_word("max")  # so that wire has no problems
+
+
 # --- CopilotJ -------------------------------------------------------------------------------------------------------
 
 
@@ -116,9 +175,8 @@ def test_a_taken_port_is_named_with_the_ways_out(tmp_path: Path, start: Any) -> 
 @xvfb
 def test_sigterm_stops_every_part(tmp_path: Path, start: Any, serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve({"m": [{"hang": 1000}]}) as server:
-        monkeypatch.setenv("BIABENCH_BASE_URL", server.url)
         monkeypatch.setenv("BIABENCH_COPILOTJ_FIJI_OPTIONS", "-Dbridge.port={port}")
-        process = start("copilotj", tmp_path)
+        process = start("copilotj", tmp_path, endpoint=_endpoint(server.url))
         _wait(lambda: server.requests)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=30)
@@ -281,7 +339,7 @@ def test_signals_of_the_provider(status: int, code: object, event: str) -> None:
 def test_real_biomni(tmp_path: Path, serve: Any, run_pytest: Any) -> None:
     """Biomni as PyPI has it, installed by ``biabench setup biomni``, analyses the demo images."""
     home = os.environ.get("BIABENCH_AGENTS") or str(tmp_path / "agents")
-    environment = {"BIABENCH_AGENTS": home, "MY_KEY": "sk-canary-real", "BIABENCH_KEY_VARIABLE": "MY_KEY"}
+    environment = {"BIABENCH_AGENTS": home, "MY_KEY": "sk-canary-real"}
     done = subprocess.run(
         [sys.executable, "-m", "biabench_plugin.cli", "setup", "biomni"],
         env={**os.environ, **environment},
@@ -314,8 +372,9 @@ print("counted")
         ran = run_pytest(
             *(f"--agent=biomni={model}" for model in scripts),
             *("-k", "cell_counting", "--isolation=required", "--effort=low", "--budget=3m"),
+            *(f"--provider={server.url}", "--key-variable=MY_KEY"),
             cwd=tmp_path,
-            environment={**environment, "BIABENCH_BASE_URL": server.url},
+            environment=environment,
         )
         found = {
             model: json.loads(path.read_text())
@@ -329,6 +388,8 @@ print("counted")
     assert (record["usage"]["input_tokens"], record["usage"]["cached_tokens"]) == (400, 160)
     assert record["usage"]["tool_calls"] == 2
     assert record["final_message"] == "<solution>All images counted.</solution>"
-    assert found["unpaid"]["infrastructure"] == "the provider answered 402"
+    assert (record["usage"]["source"], record["wire"]["problems"]) == ("relay", [])
+    assert record["usage_difference"] == {}
+    assert "the provider answered HTTP 402" in found["unpaid"]["infrastructure"]
     for path in ran.campaign.rglob("*"):
         assert not path.is_file() or b"sk-canary-real" not in path.read_bytes(), path

@@ -1,7 +1,8 @@
 """Each way a run of a driven agent can end, through real trials: the right end state, usage and evidence.
 
-One pytest process runs every rung of every agent, two at a time, so that displays, ports and containers of two runs
-meet; the name of the model chooses the script that the loopback model follows.
+Biomni and CopilotJ speak to the model through the relay, Agentic-J by itself. One pytest process runs every rung of
+every agent, two at a time, so that displays, ports and containers of two runs meet; the name of the model chooses the
+script that the loopback model follows.
 """
 
 from __future__ import annotations
@@ -80,6 +81,10 @@ class Ladder:
     records: dict[str, list[TrialRecord]]
     server: Any
 
+    @property
+    def relayed(self) -> bool:
+        return self.agent != "agentic_j"
+
     def asked(self, rung: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.server.of(f"{self.agent}/{rung}")
         return found
@@ -110,6 +115,14 @@ AGENTS = {
 }
 
 
+def _environment(agents_home: Path) -> dict[str, str]:
+    return {
+        "BIABENCH_AGENTS": str(agents_home),
+        "MY_KEY": CANARY,
+        "BIABENCH_COPILOTJ_FIJI_OPTIONS": "-Dbridge.port={port}",
+    }
+
+
 @pytest.fixture(scope="module")
 def campaign(
     tmp_path_factory: pytest.TempPathFactory,
@@ -124,10 +137,9 @@ def campaign(
     with serve(scripts) as server:
         environment = {
             "BIABENCH_AGENTS": str(agents_home),
-            "BIABENCH_BASE_URL": server.url,
+            **_environment(agents_home),
+            "BIABENCH_BASE_URL": server.url,  # these two for Agentic-J
             "BIABENCH_KEY_VARIABLE": "MY_KEY",
-            "MY_KEY": CANARY,
-            "BIABENCH_COPILOTJ_FIJI_OPTIONS": "-Dbridge.port={port}",
             "AGENTIC_J_IMAGE": "agentic-j:stand-in",
             "PATH": f"{engines}:{os.environ['PATH']}",
         }
@@ -142,6 +154,8 @@ def campaign(
                 "cell_counting",
                 f"--budget={BUDGET}s",
                 "--effort=low",
+                f"--provider={server.url}",
+                "--key-variable=MY_KEY",
             ),
             f"--agent-env={sys.prefix}",
             cwd=folder,
@@ -168,12 +182,26 @@ def test_a_scripted_analysis_is_delivered_and_scored(ladder: Ladder) -> None:
     assert record.score is not None
     assert record.score.outcome > 0.1
     assert (record.usage.input_tokens, record.usage.output_tokens) == (200, 40)
-    assert record.usage.cached_tokens == (40 if record.agent == "copilotj" else 80)  # CopilotJ's first is n/a
-    assert record.usage.tool_calls == 1
+    assert (record.usage.cached_tokens, record.usage.tool_calls) == (80, 1)
     assert record.usage.cost_usd is None
     assert record.final_message is not None
     assert "All images counted." in record.final_message
     assert record.survivors_killed == 0
+
+
+def test_usage_is_the_relays_and_the_agents_own_is_kept_beside_it(ladder: Ladder) -> None:
+    record = ladder.last("count")
+    if not ladder.relayed:
+        assert (record.usage_reported, record.usage.source) == (None, "agentic_j: its result file")
+        return
+    assert (record.usage.source, record.usage.requests) == ("relay", 2)
+    assert record.usage.reasoning_tokens == 10
+    assert record.usage_reported is not None
+    assert record.usage_reported.source is not None
+    assert record.usage_reported.source.startswith(f"{record.agent}: ")
+    assert (record.usage_reported.input_tokens, record.usage_reported.output_tokens) == (200, 40)
+    # of its first call, CopilotJ's log says "n/a"
+    assert record.usage_difference == ({"cached_tokens": -40} if record.agent == "copilotj" else {})
 
 
 def test_the_agent_gets_the_rendered_instruction_byte_for_byte(ladder: Ladder) -> None:
@@ -189,6 +217,10 @@ def test_effort_and_model_are_on_the_wire(ladder: Ladder) -> None:
     for request in ladder.asked("count"):
         assert request["reasoning_effort"] == "low"
     assert set(ladder.server.keys) == {f"Bearer {CANARY}"}
+    if ladder.relayed:
+        record = ladder.last("count")
+        assert (record.wire["problems"], record.effort_applied) == ([], "low")
+        assert record.provider == ladder.server.url.removesuffix("/v1")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +229,6 @@ def test_effort_and_model_are_on_the_wire(ladder: Ladder) -> None:
         ("empty", {"biomni": "crashed", "copilotj": "no_deliverable", "agentic_j": "crashed"}, False),
         ("crash", "crashed", False),
         ("half", "delivered", True),
-        ("hang", "no_deliverable", True),
         ("child", "delivered", False),
         ("secrets", "no_deliverable", False),
     ],
@@ -210,10 +241,21 @@ def test_end_state(ladder: Ladder, rung: str, status: str | dict[str, str], time
     assert len(ladder.records[rung]) == 1
 
 
-def test_refusals_come_from_the_provider_where_the_agent_shows_them(ladder: Ladder) -> None:
+def test_a_provider_that_never_answers_is_no_fault_of_the_agent_where_it_is_seen(ladder: Ladder) -> None:
+    record = ladder.last("hang")
+    assert (record.status, record.timed_out) == ("no_deliverable", True)
+    if ladder.relayed:
+        assert record.infrastructure is not None
+        assert "the provider sent nothing for the last" in record.infrastructure
+        assert len(ladder.records["hang"]) == 2
+    else:
+        assert record.infrastructure is None
+
+
+def test_refusals_are_those_that_the_relay_saw(ladder: Ladder) -> None:
     for rung in ("refusal", "policy"):
         record = ladder.last(rung)
-        if record.agent == "agentic_j":  # its result file does not say why; the relay's ledger does
+        if not ladder.relayed:  # its result file does not say why
             assert record.status == "crashed"
         else:
             assert record.status == "refused", record.status_reason
@@ -222,18 +264,22 @@ def test_refusals_come_from_the_provider_where_the_agent_shows_them(ladder: Ladd
 
 def test_an_unpaid_account_is_no_fault_of_the_agent_and_is_tried_twice(ladder: Ladder) -> None:
     record = ladder.last("unpaid")
-    if record.agent == "agentic_j":
+    if not ladder.relayed:
         assert record.status == "crashed"
         return
-    assert record.infrastructure == "the provider answered 402"
+    assert record.infrastructure is not None
+    assert "the provider answered HTTP 402" in record.infrastructure
     assert len(ladder.records["unpaid"]) == 2
 
 
-def test_tokens_of_a_killed_run_are_kept(ladder: Ladder) -> None:
+def test_a_killed_run_has_metered_usage(ladder: Ladder) -> None:
     usage = ladder.last("half").usage
-    expected = None if ladder.last("half").agent == "agentic_j" else 100  # its result comes at the end only
-    assert usage.input_tokens == expected
-    assert ladder.last("hang").usage.input_tokens is None
+    if not ladder.relayed:  # its result comes at the end only
+        assert usage.input_tokens is None
+        return
+    assert (usage.input_tokens, usage.source) == (100, "relay")
+    hung = ladder.last("hang").usage
+    assert (hung.input_tokens, hung.requests) == (None, 1)
 
 
 def test_nothing_is_left_running(ladder: Ladder) -> None:
@@ -290,3 +336,58 @@ def test_the_record_says_what_contained_the_agent(ladder: Ladder) -> None:
     assert isolation["tool"] == ("docker" if ladder.last("count").agent == "agentic_j" else "bubblewrap")
     assert "truth_hidden" in isolation["given"]
     assert json.dumps(isolation)
+
+
+# --- the two agents of the relay, without a network of their own, and without the relay -----------------------------
+
+
+def _few(
+    tmp_path: Path, run_pytest: Callable[..., Any], agents_home: Path, serve: Any, rungs: tuple[str, ...], *words: str
+) -> tuple[dict[tuple[str, str], list[TrialRecord]], Any]:
+    """Run some rungs of the two agents; return their records and the model."""
+    present = [agent for agent in ("biomni", "copilotj") if agent != "copilotj" or shutil.which("Xvfb")]
+    scripts = {f"{agent}/{rung}": _scripts(*AGENTS[agent])[rung] for agent in present for rung in rungs}
+    with serve(scripts) as server:
+        done = run_pytest(
+            *(f"--agent={name.partition('/')[0]}={name}" for name in scripts),
+            *("--dataset=demo", "--isolation=required", "-k", "cell_counting", "--budget=60s", "--effort=low"),
+            *(f"--provider={server.url}", "--key-variable=MY_KEY", f"--agent-env={sys.prefix}", *words),
+            cwd=tmp_path,
+            environment=_environment(agents_home),
+        )
+    found: dict[tuple[str, str], list[TrialRecord]] = {}
+    for _, record in iter_records(done.campaign):
+        assert isinstance(record, TrialRecord), record
+        found.setdefault((record.agent, str(record.model).partition("/")[2]), []).append(record)
+    assert {f"{agent}/{rung}" for agent, rung in found} == set(scripts), done.out
+    return found, server
+
+
+def test_the_relay_is_network_enough(
+    tmp_path: Path, run_pytest: Callable[..., Any], agents_home: Path, serve: Any
+) -> None:
+    found, server = _few(tmp_path, run_pytest, agents_home, serve, ("count",), "--network=model")
+    for (record,) in found.values():
+        assert (record.status, record.network, record.usage.source) == ("delivered", "model", "relay"), record
+        assert record.wire["problems"] == []
+    assert set(server.keys) == {f"Bearer {CANARY}"}
+
+
+def test_without_the_relay_the_agents_own_events_decide(
+    tmp_path: Path, run_pytest: Callable[..., Any], agents_home: Path, serve: Any
+) -> None:
+    found, server = _few(tmp_path, run_pytest, agents_home, serve, ("count", "refusal", "unpaid"), "--relay=off")
+    for (agent, rung), records in found.items():
+        record = records[-1]
+        assert (record.usage_reported, record.wire) == (None, {})
+        if rung == "count":
+            assert record.status == "delivered"
+            assert (record.usage.input_tokens, record.usage.tool_calls) == (200, 1)
+            assert record.usage.cached_tokens == (40 if agent == "copilotj" else 80)
+            assert str(record.usage.source).startswith(f"{agent}: ")
+        elif rung == "refusal":
+            assert record.status == "refused"
+        else:
+            assert record.infrastructure == "the provider answered 402"
+            assert len(records) == 2
+    assert set(server.keys) == {f"Bearer {CANARY}"}
