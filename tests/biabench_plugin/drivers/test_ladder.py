@@ -71,6 +71,9 @@ def _scripts(act: Callable[[str], str], done: str, crash: str) -> dict[str, list
     }
 
 
+SHORT = ("count", "refusal", "secrets")  # the rungs of the plain run; the others are marked full
+
+
 @dataclass
 class Ladder:
     """One agent's part of a finished campaign, and what the model was asked."""
@@ -125,6 +128,7 @@ def _environment(agents_home: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def campaign(
+    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     run_pytest: Callable[..., Any],
     agents_home: Path,
@@ -132,7 +136,13 @@ def campaign(
     serve: Callable[..., Any],
 ) -> Iterator[dict[str, Ladder]]:
     present = [agent for agent in AGENTS if agent != "copilotj" or shutil.which("Xvfb")]
-    scripts = {f"{agent}/{rung}": script for agent in present for rung, script in _scripts(*AGENTS[agent]).items()}
+    short = "not full" in request.config.option.markexpr
+    scripts = {
+        f"{agent}/{rung}": script
+        for agent in present
+        for rung, script in _scripts(*AGENTS[agent]).items()
+        if rung in SHORT or not short
+    }
     folder = tmp_path_factory.mktemp("ladder")
     with serve(scripts) as server:
         environment = {
@@ -223,6 +233,7 @@ def test_effort_and_model_are_on_the_wire(ladder: Ladder) -> None:
         assert record.provider == ladder.server.url.removesuffix("/v1")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rung", "status", "timed_out"),
     [
@@ -241,6 +252,7 @@ def test_end_state(ladder: Ladder, rung: str, status: str | dict[str, str], time
     assert len(ladder.records[rung]) == 1
 
 
+@pytest.mark.full
 def test_a_provider_that_never_answers_is_no_fault_of_the_agent_where_it_is_seen(ladder: Ladder) -> None:
     record = ladder.last("hang")
     assert (record.status, record.timed_out) == ("no_deliverable", True)
@@ -253,7 +265,7 @@ def test_a_provider_that_never_answers_is_no_fault_of_the_agent_where_it_is_seen
 
 
 def test_refusals_are_those_that_the_relay_saw(ladder: Ladder) -> None:
-    for rung in ("refusal", "policy"):
+    for rung in {"refusal", "policy"} & set(ladder.records):
         record = ladder.last(rung)
         if not ladder.relayed:  # its result file does not say why
             assert record.status == "crashed"
@@ -262,6 +274,7 @@ def test_refusals_are_those_that_the_relay_saw(ladder: Ladder) -> None:
             assert "content" in record.status_reason
 
 
+@pytest.mark.full
 def test_an_unpaid_account_is_no_fault_of_the_agent_and_is_tried_twice(ladder: Ladder) -> None:
     record = ladder.last("unpaid")
     if not ladder.relayed:
@@ -272,6 +285,7 @@ def test_an_unpaid_account_is_no_fault_of_the_agent_and_is_tried_twice(ladder: L
     assert len(ladder.records["unpaid"]) == 2
 
 
+@pytest.mark.full
 def test_a_killed_run_has_metered_usage(ladder: Ladder) -> None:
     usage = ladder.last("half").usage
     if not ladder.relayed:  # its result comes at the end only
@@ -307,7 +321,7 @@ def test_the_key_is_in_nothing_that_was_written(ladder: Ladder) -> None:
         if path.is_file():
             searched += 1
             assert CANARY.encode() not in path.read_bytes(), path
-    assert searched > 50
+    assert searched > 20
     assert CANARY not in ladder.out
     logs = ladder.attempt("secrets") / "logs"
     text = (logs / "stdout.log").read_text() + (logs / "stderr.log").read_text()
