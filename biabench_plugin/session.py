@@ -138,15 +138,15 @@ class TrialSession:
             raise ValueError(f"--network=none cuts {', '.join(cut)} off from its model; use --network=model")
         if self.settings.network == "model" and not self.settings.relay:
             raise ValueError("--network=model is the relay and nothing else; it cannot be had with --relay=off")
+        if (model := options.get(config, "judge")) and not (self.is_worker or self.in_job):
+            from biabench_plugin.judging import check_access
+
+            check_access(model, options.get(config, "judge_url"))  # before agents run for hours
         self.command = self._command()
         self.folder = self._campaign_folder(invocation)
         self.excluded_targets = exclusions.active(self.folder)
         self.repeats = self._repeats()
         self._check_engine()
-        if (model := options.get(config, "judge")) and not (self.is_worker or self.in_job):
-            from biabench_plugin.judging import check_access
-
-            check_access(model, options.get(config, "judge_url"))  # before agents run for hours
         self.backstop_seconds = (
             2 * (self.settings.budget_seconds + Limits(1.0).grace_seconds) + _EVALUATION_BACKSTOP_SECONDS
         )

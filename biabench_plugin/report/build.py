@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
@@ -17,7 +17,6 @@ from rich.table import Table
 from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.board import HARD, Board, boards
-from biabench_plugin.report.export import Exported, export
 from biabench_plugin.report.reviews import Reviewed
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.runs import Run, load_runs, with_paper
@@ -26,6 +25,9 @@ from biabench_plugin.report.trial_page import FOLDER, RowKey, TrialPage, digest,
 from biabench_plugin.report.wire_notes import wire_lines
 from biabench_plugin.source_study import read_audit
 from biabench_plugin.taskspec import Difficulty, TaskSpec
+
+if TYPE_CHECKING:
+    from biabench_plugin.report.export import Exported
 
 WIDTH = 100
 FAILING = 50  # rows of failing trials in a terminal
@@ -230,7 +232,11 @@ def _statistics(
     runs = load_runs(paths, tasks)
     if compare:
         runs = with_paper(runs, tasks)
-    return (export(runs, tasks, folder, reviewed) if runs and figures else None), runs
+    if not (runs and figures):
+        return None, runs
+    from biabench_plugin.report.export import export  # loads Matplotlib, which short sessions need not wait for
+
+    return export(runs, tasks, folder, reviewed), runs
 
 
 def _order(slugs: Iterable[str], tasks: Mapping[str, TaskSpec]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as scipy_stats
+from scipy.special import ndtri
 
 from biabench_plugin.report.runs import Run
 
@@ -247,7 +247,7 @@ def repeats_to_separate(scores: Grid, first: int, second: int, power: float = 0.
     T = z² var(d_t) / d². Here z = z(0.975) + z(power), d the mean difference and d_t its value per task. ``None``
     where it cannot be estimated or the means are equal.
     """
-    z = float(scipy_stats.norm.ppf(0.975) + scipy_stats.norm.ppf(power))
+    z = float(ndtri(0.975) + ndtri(power))
     both = (scores.counts[first] > 0) & (scores.counts[second] > 0)
     gaps = (scores.task_means[first] - scores.task_means[second])[both]
     if not gaps.size or abs(gap := float(gaps.mean())) < 1e-9:
@@ -354,7 +354,9 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Spearman's rank correlation, ties averaged; ``None`` for fewer than three points or a constant."""
     if len(first) < 3:
         return None
-    return pearson(scipy_stats.rankdata(first).tolist(), scipy_stats.rankdata(second).tolist())
+    from scipy.stats import rankdata  # takes a second to load, which short sessions need not wait for
+
+    return pearson(rankdata(first).tolist(), rankdata(second).tolist())
 
 
 def process_and_outcome(runs: Sequence[Run], above: float | None = None) -> float | None:
@@ -503,5 +505,7 @@ def wilson(successes: int, trials: int) -> Interval | None:
     """Return a proportion with Wilson's 95 % interval; ``None`` without trials."""
     if not trials:
         return None
-    found = scipy_stats.binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
+    from scipy.stats import binomtest
+
+    found = binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
     return Interval(successes / trials, float(found.low), float(found.high))
