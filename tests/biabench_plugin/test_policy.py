@@ -208,6 +208,7 @@ def test_midnight_does_not_start_a_campaign_over(tmp_path: Path) -> None:
     assert sessions.default_folder(tmp_path, "demo", "abc") == today
 
 
+@pytest.mark.full
 def test_a_command_is_through_when_every_trial_was_reported(tmp_path: Path, run_pytest: Run, tiny: list[str]) -> None:
     words = ["--agent=replay", "--agent=empty", *tiny]
     stopped = run_pytest(*words, "-x", cwd=tmp_path)
@@ -304,7 +305,7 @@ def agents_left(tmp_path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n", "2"], marks=pytest.mark.full)])
 def test_live_view_and_ctrl_c_ends_agents_cleanly(
     tmp_path: Path, run_pytest: Run, tiny: list[str], workers: list[str]
 ) -> None:
@@ -347,7 +348,7 @@ def test_ctrl_c_gives_an_agent_its_grace_and_a_second_one_ends_it_at_once(
     assert not agents_left(tmp_path)
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+@pytest.mark.parametrize("workers", [pytest.param([], marks=pytest.mark.full), ["-n", "2"]])
 def test_plain_lines_in_a_log(tmp_path: Path, run_pytest: Run, tiny: list[str], workers: list[str]) -> None:
     done = run_pytest("--agent=replay", "--agent=empty", *tiny, *workers, cwd=tmp_path)
     lines = [line for line in done.out.splitlines() if " done, " in line]

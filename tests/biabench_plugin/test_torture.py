@@ -172,7 +172,7 @@ def test_two_sessions_on_one_campaign_run_every_trial_once(tmp_path: Path, make_
     assert "(stored)" in log  # the trials of the other session
 
 
-@pytest.mark.parametrize("kind", ["full", "read-only"])
+@pytest.mark.parametrize("kind", ["full", pytest.param("read-only", marks=pytest.mark.full)])
 def test_a_disk_that_refuses_stops_the_session_and_nothing_is_half_written(
     tmp_path: Path, make_task: Callable[..., Path], kind: str
 ) -> None:

@@ -80,6 +80,7 @@ def test_fluorescence_nuclei(folder: Path) -> None:
     assert dice >= 0.85
 
 
+@pytest.mark.full
 def test_stained_sections(folder: Path) -> None:
     source = REAL / "he_nuclei/dsb2018_he"
     for number, path in enumerate(sorted((source / "images").glob("*.png")), start=1):
@@ -90,6 +91,7 @@ def test_stained_sections(folder: Path) -> None:
     assert score("histology_nuclei", folder, folder / "evaluation").outcome >= 0.6
 
 
+@pytest.mark.full
 def test_dots(folder: Path) -> None:
     for number, path in enumerate(sorted((REAL / "counting/vgg_cells_synthetic").glob("*cell.png"))):
         tifffile.imwrite(folder / "input" / f"{number}.tiff", iio.imread(path)[..., 2])
@@ -128,6 +130,7 @@ def test_molecules(folder: Path) -> None:
     assert jaccard >= 0.6
 
 
+@pytest.mark.full
 def test_blinks(folder: Path) -> None:
     """A simulated DNA-PAINT movie: the bright blinks that a public tool found are found here, near its places."""
     source = REAL / "smlm/picasso_dnapaint_sim"

@@ -128,6 +128,7 @@ def test_jobs_outlive_the_session_and_faults_are_retried_once(
     assert "12 passed" in output
 
 
+@pytest.mark.full
 def test_detached_jobs_are_reported_by_the_same_command_and_dead_ones_listed(
     tmp_path: Path, slurm: Callable[..., str], make_task: Callable[..., Path]
 ) -> None:
