@@ -82,6 +82,7 @@ def test_a_killed_watcher_is_retried_once_then_excluded_and_listed(
     assert len(list((more.campaign / "runs/tiny/command+brief/r1").glob("attempt-*/record.json"))) == 4
 
 
+@pytest.mark.full
 def test_unusable_reference_data_blame_no_agent(tmp_path: Path, run_pytest: Run) -> None:
     data = tmp_path / "data" / "nfkb_translocation"
     made = cli("demo", "nfkb_translocation", str(data))
@@ -162,6 +163,7 @@ def test_an_append_that_was_cut_off_is_no_decision(tmp_path: Path) -> None:
 # --- topping up ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_until_scored_adds_repeats_in_place_of_excluded_ones(tmp_path: Path, run_pytest: Run, tiny: list[str]) -> None:
     words = [*command(tmp_path, PERFECT), "--until-scored=2", *tiny]
     done = run_pytest(*words, cwd=tmp_path)

@@ -382,6 +382,7 @@ def test_killed_session_continues(
 HALF = "import os, pathlib\nout = pathlib.Path(os.environ['BIABENCH_OUTPUT'])\n(out / '1.csv').write_text('X,Y\\n')\n"
 
 
+@pytest.mark.full
 def test_report_shows_the_experiment_that_the_session_used(
     tmp_path: Path, run_pytest: Run, tiny: list[str], script: Callable[[str], str]
 ) -> None:

@@ -67,6 +67,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_fluorescence_nuclei(folder: Path) -> None:
     """Data Science Bowl nuclei as the blue channel; there is no actin image, so only nuclei are compared."""
     nuclei = tifffile.imread(REAL / "nuc2d/stardist_dsb2d/img2d.tif").astype(np.uint8)

@@ -74,7 +74,7 @@ def test_ladder(run_trial: Callable[..., Ran], name: str, rung: str) -> None:
     check(ran, name, expected)
 
 
-@pytest.mark.parametrize("rung", ["refusal", "402", "half_in_time"])
+@pytest.mark.parametrize("rung", ["refusal", "402", pytest.param("half_in_time", marks=pytest.mark.full)])
 def test_short_ladder(run_trial: Callable[..., Ran], rung: str) -> None:
     ran = run_trial("api", LADDER[rung].turns, budget=LADDER[rung].budget)
     check(ran, "api", LADDER[rung])

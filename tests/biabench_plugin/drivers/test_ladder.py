@@ -387,6 +387,7 @@ def test_the_relay_is_network_enough(
     assert set(server.keys) == {f"Bearer {CANARY}"}
 
 
+@pytest.mark.full
 def test_without_the_relay_the_agents_own_events_decide(
     tmp_path: Path, run_pytest: Callable[..., Any], agents_home: Path, serve: Any
 ) -> None:
