@@ -22,7 +22,6 @@ _SLOTS = (  # every place where Claude Code would otherwise choose a model by it
     "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
     "ANTHROPIC_DEFAULT_OPUS_MODEL", "CLAUDE_CODE_SUBAGENT_MODEL",
 )  # fmt: skip
-_PROVIDER_FAULTS = frozenset((401, 402, 403, 404, 408, 429))
 
 
 class ClaudeCode(Agent):
@@ -190,7 +189,7 @@ class _Reader:
 
     def _fault(self) -> str | None:
         status = self.result.get("api_error_status")
-        if self.result.get("is_error") and isinstance(status, int) and (status in _PROVIDER_FAULTS or status >= 500):
+        if self.result.get("is_error") and isinstance(status, int) and cli.provider_fault(status):
             return f"the provider answered HTTP {status}: {text(self.result.get('result'))[:300]}"
         return None
 

@@ -19,7 +19,6 @@ _TRIPLES = {"x64": "x86_64-unknown-linux-musl", "arm64": "aarch64-unknown-linux-
 _EFFORTS = {"max": "xhigh"}
 _KEY = "CODEX_MODEL_KEY"
 _STATUS = re.compile(r"\bstatus (\d{3})\b")
-_PROVIDER_FAULTS = frozenset((401, 402, 403, 404, 408, 429))
 
 
 class Codex(Agent):
@@ -173,7 +172,7 @@ class _Reader:
         if not self.failed:
             return None
         status = _STATUS.search(self.failed)
-        if status and (int(status[1]) in _PROVIDER_FAULTS or int(status[1]) >= 500):
+        if status and cli.provider_fault(int(status[1])):
             return f"the provider answered HTTP {status[1]}: {self.failed[:300]}"
         if "stream disconnected" in self.failed or "exceeded retry limit" in self.failed:
             return self.failed[:300]

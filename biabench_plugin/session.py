@@ -196,9 +196,7 @@ class TrialSession:
                 f"--campaign={folder}: lies among tasks or data, which agents may see; choose another folder"
             )
         self._check_dataset(folder)
-        if self._looks_only():
-            return folder
-        if self.in_job:
+        if self._looks_only() or self.in_job:
             return folder
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,12 @@ FOLDER = Path(__file__).resolve().parent
 MODULES = FOLDER / "node_modules"
 INSTALL = "run `npm ci` in agents/cli"
 _PROCESSORS = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+_PROVIDER_FAULTS = frozenset((401, 402, 403, 404, 408, 429))
+
+
+def provider_fault(status: int) -> bool:
+    """Tell whether an HTTP status that a program reports is the provider's or the account's fault, not the agent's."""
+    return status in _PROVIDER_FAULTS or status >= 500
 
 
 def processor() -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,7 +13,9 @@ from biabench_plugin.records import RecordError
 from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.rows import Row, from_campaign, from_junit, properties
 from biabench_plugin.taskspec import TaskSpec
+from evaluators.process import store
 from evaluators.process.claims import closing_claim
+from evaluators.process.rubric import load_rubric
 
 Status = Literal["delivered", "no_deliverable", "crashed", "refused", "infrastructure", "not_run"]
 STATES: tuple[Status, ...] = ("delivered", "no_deliverable", "crashed", "refused")
@@ -233,12 +233,6 @@ def _from_row(row: Row) -> Run:
     )
 
 
-@cache
-def _module(name: str) -> Any:
-    """Load a module of the process score on first use; a report on runs that nobody judged needs few of them."""
-    return importlib.import_module(f"evaluators.process.{name}")
-
-
 def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
     """Return the view of an attempt's latest judgement, and per rubric section how many items passed and were decided.
 
@@ -246,7 +240,6 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
     """
     if folder is None or not (folder / "judgements").is_dir():
         return None, {}
-    store = _module("store")
     try:
         view = store.latest(folder)
         judgements = store.judgements(folder)
@@ -255,7 +248,7 @@ def _judged(folder: Path | None) -> tuple[Any, dict[str, tuple[int, int]]]:
     if view is None or view.score is None:
         return view, {}
     judgement = [found for found in judgements if found.judge == view.judge][-1]
-    rubric = _module("rubric").load_rubric()
+    rubric = load_rubric()
     counts: dict[str, tuple[int, int]] = {}
     for decision in judgement.decisions:
         if decision.verdict in ("pass", "fail"):

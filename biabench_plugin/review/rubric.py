@@ -18,7 +18,7 @@ def rubric_items(task: TaskSpec) -> list[ReviewItem]:
     from evaluators.process.rubric import load_rubric
 
     rubric = load_rubric()
-    never = getattr(task, "not_applicable", {})
+    never = task.not_applicable
     return [
         ReviewItem(
             number=item.id,

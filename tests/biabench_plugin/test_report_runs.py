@@ -185,13 +185,12 @@ class _Judged:
     )
 
     @classmethod
-    def module(cls, name: str) -> Any:
-        if name == "rubric":
-            sections = ("tracking", "tracking", "tracking", "tool-use")
-            return SimpleNamespace(load_rubric=lambda: [SimpleNamespace(section=name) for name in sections])
-        if name == "claims":
-            return SimpleNamespace(closing_claim=lambda message: "unknown" if message is None else "promised")
+    def store(cls) -> SimpleNamespace:
         return SimpleNamespace(latest=lambda _folder: cls.view, judgements=lambda _folder: [cls.judgement])
+
+    @staticmethod
+    def load_rubric() -> list[SimpleNamespace]:
+        return [SimpleNamespace(section=name) for name in ("tracking", "tracking", "tracking", "tool-use")]
 
 
 def test_judgements_of_an_attempt_are_read(
@@ -202,7 +201,8 @@ def test_judgements_of_an_attempt_are_read(
     folder = tmp_path / "campaign" / record.run_folder
     (folder / "judgements").mkdir()
     (folder / "tags.json").write_text('{"schema_version": 1, "tags": [{"tag": "wrong method", "by": "rule"}]}')
-    monkeypatch.setattr(runs_module, "_module", _Judged.module)
+    monkeypatch.setattr(runs_module, "store", _Judged.store())
+    monkeypatch.setattr(runs_module, "load_rubric", _Judged.load_rubric)
     (run,) = load_runs([tmp_path / "campaign"], tasks)
     assert (run.process, run.process_published, run.judge) == (0.8, 0.7, "m, protocol 2")
     assert run.sections == {"tracking": (1, 2), "tool-use": (1, 1)}

@@ -22,6 +22,7 @@ from biabench_plugin.records import TrialRecord
 from biabench_plugin.taskspec import load_tasks
 from biabench_plugin.workspace import TrialFolder
 from tests.model_server import ModelServer, Turn
+from tests.samples import TINY_DEMO
 
 ROOT = Path(__file__).resolve().parents[3]
 CANARY = "canary-5f1d0c7e9a"
@@ -46,26 +47,6 @@ python3 /tmp/count.py"""
 
 # The same in one line of shell, for tests that are not about the analysis.
 TABLES = "printf 'X,Y\\n10,12\\n30,40\\n50,20\\n' > /output/0.csv; printf 'X,Y\\n' > /output/1.csv"
-
-_TINY = '''"""Two images, three cells and none."""
-
-import numpy as np
-import tifffile
-
-
-def make(destination, seed):
-    for name in ("input", "evaluation"):
-        (destination / name).mkdir(parents=True)
-    points = [(10, 12), (30, 40), (50, 20)]
-    image = np.full((64, 64), 10, np.uint8)
-    for x, y in points:
-        image[y - 2 : y + 3, x - 2 : x + 3] = 200
-    tifffile.imwrite(destination / "input" / "0.tiff", image)
-    tifffile.imwrite(destination / "input" / "1.tiff", np.full((64, 64), 10, np.uint8))
-    rows = "".join(f"{x},{y}\\n" for x, y in points)
-    (destination / "evaluation" / "0.csv").write_text("X,Y\\n" + rows)
-    (destination / "evaluation" / "1.csv").write_text("X,Y\\n")
-'''
 
 
 @dataclass(frozen=True)
@@ -117,7 +98,7 @@ def tiny(tmp_path: Path) -> Callable[[str], Path]:
         (folder / "task.yaml").write_text(text.replace("slug: cell_counting", "slug: tiny"), encoding="utf-8")
         for level in ("brief", "detailed"):
             (folder / f"{level}.md").write_text(instruction, encoding="utf-8")
-        (folder / "demo.py").write_text(_TINY, encoding="utf-8")
+        (folder / "demo.py").write_text(TINY_DEMO, encoding="utf-8")
         return folder.parent
 
     return make

@@ -15,15 +15,14 @@ import pytest
 import tifffile
 from PIL import Image, PngImagePlugin
 
-from agents.base import Usage
 from agents.transcript import Step, write_transcript
 from biabench_plugin.endstate import EndState
-from biabench_plugin.records import DatasetIdentity, Provenance, TrialRecord, write_record
+from biabench_plugin.records import TrialRecord, write_record
 from biabench_plugin.review.copying import prepare
 from biabench_plugin.review.model import COPY, Key, Review, ReviewItem, read_review
 from biabench_plugin.taskspec import TaskSpec, load_tasks
-from evaluators.model import OutcomeScore
 from evaluators.process.model import FOLDER, Decision, Judgement
+from tests.samples import trial_record
 
 ROOT = Path(__file__).resolve().parents[3]
 TASKS = ("cell_counting", "dna_paint", "hela_segmentation", "microglia")
@@ -64,55 +63,18 @@ def review_items(task: TaskSpec) -> list[ReviewItem]:
 
 
 def make_record(task: str, agent: str, model: str | None, repeat: int, **changes: Any) -> TrialRecord:
-    configuration = f"{agent}[brief]"
     values: dict[str, Any] = {
         "trial": f"tasks/{task}/task.yaml::{agent}[brief-r{repeat}]",
         "task": task,
         "agent": agent,
-        "agent_version": "1",
-        "configuration": configuration,
+        "configuration": f"{agent}[brief]",
         "model": model,
-        "instruction_level": "brief",
-        "effort_requested": "medium",
-        "effort_applied": "no control",
         "repeat": repeat,
-        "attempt": 1,
         "synthetic": False,
-        "resume_key": "k",
-        "dataset": DatasetIdentity(kind="demo", name="demo", revision="r", input_digest="a", truth_digest="b"),
-        "instruction_digest": "c",
-        "status": EndState.DELIVERED,
-        "status_reason": "",
-        "timed_out": False,
-        "quota_exceeded": False,
-        "infrastructure": None,
-        "score": OutcomeScore(outcome=0.5, delivered=True, evaluator="e", evaluator_version="1"),
-        "usage": Usage(),
         "final_message": f"{agent} is done.",
-        "exit_code": 0,
-        "signal": None,
-        "survivors_killed": 0,
-        "log_truncated": False,
-        "input_changed": False,
-        "budget_seconds": 10.0,
-        "network": "open",
-        "started": datetime(2026, 1, 1, tzinfo=UTC),
-        "wall_seconds": 1.0,
-        "evaluation_seconds": 0.1,
-        "provenance": Provenance(
-            biabench="0",
-            commit=None,
-            python="3",
-            packages={},
-            host="h",
-            platform="p",
-            cpus=1,
-            gpu=[],
-            isolation={"in_force": True},
-        ),
         "run_folder": f"runs/{task}/{agent}+brief/r{repeat}/attempt-1",
     }
-    return TrialRecord(**(values | changes))
+    return trial_record(**(values | changes))
 
 
 def fill(folder: Path, campaign: Path, agent: str, model: str | None) -> None:
