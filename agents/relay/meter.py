@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from agents.relay.ledger import Protocol
 
 _MOST = 64 << 20  # bytes of one event, or of one whole answer, that are looked at
@@ -39,9 +41,27 @@ class Asked:
     web: tuple[str, ...] = ()
 
 
+class _Head(BaseModel):
+    """The fields of a request that are looked at; Pydantic skips the megabytes of messages beside them."""
+
+    model: Any = None
+    stream: Any = None
+    tools: Any = None
+    output_config: Any = None
+    reasoning: Any = None
+    reasoning_effort: Any = None
+    thinking: Any = None
+    plugins: Any = None
+    web_search_options: Any = None
+    mcp_servers: Any = None
+
+
 def read_request(raw: bytes) -> Asked:
     """Read a request's body; one that is no JSON object says nothing."""
-    body = _object(raw)
+    try:
+        body = _Head.model_validate_json(raw).model_dump(exclude_unset=True)
+    except ValidationError:  # lone surrogates, for one, which Python's own parser takes
+        body = _object(raw)
     tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
     return Asked(
         model=_text(body.get("model")),

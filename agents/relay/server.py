@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NoReturn
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientPayloadError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -59,6 +59,48 @@ class Upstream:
     web: bool = True
 
 
+class _Body:
+    """A request's body on its way: it goes on block by block, so that megabytes do not wait for their own end.
+
+    Where the web is not allowed, the last byte is held back until the whole was read: a request that is not let through
+    stays a torso, which no provider acts upon.
+    """
+
+    def __init__(self, request: web.Request, web_allowed: bool) -> None:
+        self._request, self._web_allowed = request, web_allowed
+        self._blocks: list[bytes] = []
+        self.received = time.monotonic()  # when all of it was here; until then, when its head was
+        self.refusal: tuple[int, str] | None = None
+
+    def raw(self) -> bytes:
+        """Return what has come so far."""
+        return b"".join(self._blocks)
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """Yield the body; a refusal ends it with an error before its end."""
+        held, size = b"", 0
+        async for block in self._request.content.iter_any():
+            self._blocks.append(block)
+            size += len(block)
+            if size > _LARGEST_REQUEST:
+                self._refuse(413, f"the relay passes on requests of at most {_LARGEST_REQUEST >> 20} MiB")
+            if self._web_allowed:
+                yield block
+                continue
+            piece, held = held + block[:-1], block[-1:]
+            if piece:
+                yield piece
+        self.received = time.monotonic()
+        if not self._web_allowed and (asked := read_request(self.raw())).web:
+            self._refuse(403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}")
+        if held:
+            yield held
+
+    def _refuse(self, status: int, message: str) -> NoReturn:
+        self.refusal = (status, message)
+        raise ClientPayloadError(message)
+
+
 class Relay:
     """Passes requests through, unchanged but for the key, and writes one line per request into the ledger."""
 
@@ -91,25 +133,23 @@ class Relay:
             yield
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        begun = time.monotonic()
+        body = _Body(request, self._upstream.web)
         self._number += 1
         exchange = Exchange(
             number=self._number,
-            at=round(begun - self._begun, 3),
+            at=round(body.received - self._begun, 3),
             method=request.method,
             path=request.path,
             protocol=protocol_of(request.method, request.path),
-            request_bytes=len(raw),
             ending="client_gone",  # until something else is known
         )
         try:
-            if refusal := self._refusal(request, raw):
-                exchange.ending, exchange.error = "refused_by_relay", refusal[1]
+            if refusal := self._refusal(request):
                 return _error(exchange, *refusal)
-            return await self._pass(request, raw, exchange, begun)
+            return await self._pass(request, body, exchange)
         finally:
-            now = time.monotonic()
+            now, begun, raw = time.monotonic(), body.received, body.raw()
+            exchange.request_bytes = len(raw)
             self._describe(exchange, read_request(raw))  # only now: reading megabytes would delay the request
             exchange.seconds = round(now - begun, 3)
             exchange.silent_seconds = round(now - max(begun, self._heard.pop(exchange.number, begun)), 3)
@@ -123,34 +163,40 @@ class Relay:
             self._tools = asked.tools
             exchange.tools = list(asked.tools)
 
-    def _refusal(self, request: web.Request, raw: bytes) -> tuple[int, str] | None:
+    def _refusal(self, request: web.Request) -> tuple[int, str] | None:
         presented = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(presented.encode(), self._upstream.token.encode()):
             return 401, "the relay does not know this key"
         if not _asks_models(request.method, request.raw_path.partition("?")[0]):
             return 404, "the relay passes on requests to models, and nothing else"
-        if not self._upstream.web and (asked := read_request(raw)).web:
-            return 403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}"
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return 415, "the relay cannot read a compressed request, so it cannot tell which model it asks"
         return None
 
-    async def _pass(self, request: web.Request, raw: bytes, exchange: Exchange, begun: float) -> web.StreamResponse:
+    async def _pass(self, request: web.Request, body: _Body, exchange: Exchange) -> web.StreamResponse:
         assert self._session is not None
         root = self._upstream.roots.get(exchange.protocol) or self._upstream.roots["other"]
         url = URL(root.rstrip("/") + request.raw_path, encoded=True)
         try:
             answer = await self._session.request(
-                request.method, url, data=raw or None, headers=self._headers(request), allow_redirects=False
+                request.method,
+                url,
+                data=body.blocks() if request.can_read_body else None,
+                headers=self._headers(request),
+                allow_redirects=False,
             )
         except (ClientError, TimeoutError, OSError) as error:
+            if body.refusal:
+                return _error(exchange, *body.refusal)
             exchange.ending, exchange.error = "unreachable", f"{type(error).__name__}: {error}"[:500]
             return _error(exchange, 502, "the relay cannot reach the provider")
         async with answer:
             exchange.status = answer.status
             exchange.request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
-            return await self._send_back(request, answer, exchange, begun)
+            return await self._send_back(request, answer, exchange, body)
 
     async def _send_back(
-        self, request: web.Request, answer: ClientResponse, exchange: Exchange, begun: float
+        self, request: web.Request, answer: ClientResponse, exchange: Exchange, body: _Body
     ) -> web.StreamResponse:
         """Pass an answer on as it comes, and note what it says; an agent that goes away leaves what came until then."""
         back = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK)
@@ -160,7 +206,7 @@ class Relay:
         whole = False
         try:
             await response.prepare(request)
-            cut = await self._copy(answer, request, response, meter, exchange, begun)
+            cut = await self._copy(answer, request, response, meter, exchange, body)
             _note(exchange, meter, cut)
             whole = True
             if cut and request.transport is not None:
@@ -180,7 +226,7 @@ class Relay:
         response: web.StreamResponse,
         meter: Meter,
         exchange: Exchange,
-        begun: float,
+        body: _Body,
     ) -> bool:
         """Copy the body block by block; return whether the provider cut it. The agent's own end raises."""
         try:
@@ -188,7 +234,7 @@ class Relay:
                 await response.write(block)
                 self._heard[exchange.number] = time.monotonic()
                 if exchange.first_byte_ms is None:
-                    exchange.first_byte_ms = round(1000 * (self._heard[exchange.number] - begun), 2)
+                    exchange.first_byte_ms = round(1000 * (self._heard[exchange.number] - body.received), 2)
                 exchange.response_bytes += len(block)
                 meter.feed(block)
         except (ClientError, ConnectionError, TimeoutError) as error:
@@ -200,6 +246,8 @@ class Relay:
 
     def _headers(self, request: web.Request) -> CIMultiDict[str]:
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in _OWN)
+        if (length := request.headers.get("Content-Length")) is not None:
+            headers["Content-Length"] = length  # the body goes on as it comes, and in the form in which it came
         headers["Accept-Encoding"] = "identity"  # so that what passes can be read
         if self._upstream.authentication in ("bearer", "both"):
             headers["Authorization"] = f"Bearer {self._upstream.key}"
@@ -229,6 +277,8 @@ def _note(exchange: Exchange, meter: Meter, cut: bool) -> None:
 
 def _error(exchange: Exchange, status: int, message: str) -> web.Response:
     """Return an error of the relay's own in the form of the protocol."""
+    if exchange.error is None:
+        exchange.ending, exchange.error = "refused_by_relay", message
     if exchange.protocol == "messages":
         body: dict[str, Any] = {"type": "error", "error": {"type": "permission_error", "message": message}}
     else:

@@ -20,6 +20,7 @@ import pytest
 from agents.endpoints import Provider
 from agents.relay import forward
 from agents.relay.ledger import Exchange, metered_usage, read_ledger
+from agents.relay.meter import Asked, read_request
 from biabench_plugin import model_access
 from tests.model_server import Counts, Fault, ModelServer, Turn
 
@@ -153,18 +154,80 @@ def test_effort_tools_and_web_are_read_from_the_request(start: Start) -> None:
     assert second.effort == "31999 thinking tokens"
 
 
-def test_a_confined_relay_refuses_what_would_read_the_web(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [10, 3_000_000])
+def test_a_confined_relay_refuses_what_would_read_the_web(start: Start, length: int) -> None:
     unix = Path("/tmp", f"relay-test-{os.getpid()}")
     with ModelServer([Turn(text="x")]) as server, start(server.url, unix=unix) as (port, token, ledger):
         assert port == 0
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(unix))
-        asked = json.dumps(body("chat", plugins=[{"id": "web"}]))
-        connection.request("POST", PATHS["chat"], asked, {"Authorization": f"Bearer {token}"})
-        assert connection.getresponse().status == 403
+        for number, (more, status) in enumerate((({"plugins": [{"id": "web"}]}, 403), ({}, 200)), start=1):
+            asked = json.dumps(body("chat", user="x" * length, **more))
+            connection.request("POST", PATHS["chat"], asked, {"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status
+            assert len(wait_for(ledger, number)) == number
+        assert len(server.requests) == 1  # the provider never had the refused one whole
+        refused, passed = read_ledger(ledger)
+    assert (refused.ending, refused.web) == ("refused_by_relay", ["plugin web"])
+    assert (passed.ending, passed.request_bytes) == ("complete", len(asked))
+
+
+def test_a_request_goes_on_while_it_comes(start: Start) -> None:
+    """Megabytes do not wait for their own end; the clock of the ledger starts at their end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(10)
+    with start(f"http://127.0.0.1:{listener.getsockname()[1]}") as (port, token, ledger):
+        agent = socket.create_connection(("127.0.0.1", port), timeout=10)
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: 400010\r\n\r\n"
+        agent.sendall(head.encode() + b"x" * 400_000)
+        provider, _ = listener.accept()
+        provider.settimeout(10)
+        early = b""
+        while len(early) < 100_000:
+            early += provider.recv(1 << 16)
+        time.sleep(0.3)
+        agent.sendall(b"y" * 10)
+        while not early.endswith(b"y" * 10):
+            early += provider.recv(1 << 16)
+        provider.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        assert agent.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        (row,) = wait_for(ledger, 1)
+        for end in (agent, provider, listener):
+            end.close()
+    assert early.count(b"x") >= 400_000
+    assert row.request_bytes == 400_010
+    assert row.first_byte_ms is not None
+    assert row.first_byte_ms < 300
+
+
+def test_an_agent_that_goes_away_while_it_sends_leaves_its_line(start: Start) -> None:
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        agent = socket.create_connection(("127.0.0.1", port), timeout=10)
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: 400010\r\n\r\n"
+        agent.sendall(head.encode() + b"x" * 200_000)
+        agent.close()
+        (row,) = wait_for(ledger, 1)
         assert server.requests == []
-        assert wait_for(ledger, 1)[0].web == ["plugin web"]
+    assert row.ending in ("client_gone", "unreachable")
+    assert row.status is None
+
+
+def test_a_compressed_request_is_refused(start: Start) -> None:
+    """It would hide its model, and what it asks of the web."""
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        headers = {"Content-Encoding": "gzip"}
+        assert ask(port, token, PATHS["messages"], body("messages"), **headers)[0] == 415
+        assert server.everything == []
+        assert wait_for(ledger, 1)[0].ending == "refused_by_relay"
+
+
+@pytest.mark.parametrize("text", ["\ud83d", "ü", '"}'])
+def test_any_text_in_a_request_leaves_its_model_readable(text: str) -> None:
+    asked = json.dumps({"messages": [{"content": text}], "model": "m", "tools": [{"type": "web_search"}]}).encode()
+    assert read_request(asked) == Asked(model="m", tools=("web_search",), web=("web_search",))
 
 
 def test_an_error_passes_with_its_status_and_headers(start: Start) -> None:
