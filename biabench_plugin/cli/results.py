@@ -25,7 +25,10 @@ def report(
     compare: Annotated[str | None, typer.Option(help="paper: put the study's 15 configurations beside yours")] = None,
     reviews: Annotated[
         Path | None,
-        typer.Option(help="CSV of rubric items that an expert and judges decided (Tables E2, E3, Figure 5)"),
+        typer.Option(
+            help="CSV of rubric items that an expert and judges decided (Tables E2, E3, Figure 5); default: the one "
+            "that biabench agreement left in each campaign"
+        ),
     ] = None,
     prices: Annotated[Path | None, typer.Option(help="Price the stored tokens by this table.")] = None,
     tasks: TaskFolders = None,
@@ -48,7 +51,7 @@ def report(
     folder = out or next(iter(campaigns), Path.cwd())
     specs = find_tasks(tasks)
     try:
-        reviewed = [] if reviews is None else read_reviews(reviews)
+        reviewed = None if reviews is None else read_reviews(reviews)
         made = build(paths, folder, specs, rank_by=rank_by, compare=bool(compare), reviewed=reviewed)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))

@@ -97,8 +97,12 @@ def agreement(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 20260903,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
 ) -> None:
-    """Measure how far judges agree with the reviewers of CAMPAIGN; writes agreement.json into the review's folder."""
+    """Measure how far judges agree with the reviewers of CAMPAIGN.
+
+    Writes agreement.json and reviews.csv (single items, which biabench report shows) into the review's folder.
+    """
     from biabench_plugin.records import write_atomically
+    from biabench_plugin.report.reviews import FILE_NAME, write_reviews
     from biabench_plugin.review.measure import REPORT_FILE, measure
     from biabench_plugin.review.model import ReviewError
 
@@ -110,11 +114,12 @@ def agreement(
     except (ReviewError, ValueError, OSError) as error:
         stop(str(error))
     write_atomically(where / REPORT_FILE, found.to_json())
+    write_atomically(where / FILE_NAME, write_reviews(found.reviewed))
     if as_json:
         print(found.to_json(), end="")
         return
     show(found, Console(width=110, markup=False, highlight=False))
-    print(f"report    {where / REPORT_FILE}")
+    print(f"report    {where / REPORT_FILE}\nitems     {where / FILE_NAME}")
 
 
 def _judgements(attempt: Path) -> Iterable[Judgement]:

@@ -17,7 +17,6 @@ from rich.table import Table
 from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.board import HARD, Board, boards
-from biabench_plugin.report.reviews import Reviewed
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.runs import Run, load_runs, with_paper
 from biabench_plugin.report.summary import Line, RankBy, summarise
@@ -28,6 +27,7 @@ from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 if TYPE_CHECKING:
     from biabench_plugin.report.export import Exported
+    from biabench_plugin.report.reviews import Reviewed
 
 WIDTH = 100
 FAILING = 50  # rows of failing trials in a terminal
@@ -173,7 +173,7 @@ def build(
     *,
     rank_by: RankBy = "outcome",
     compare: bool = False,
-    reviewed: Sequence[Reviewed] = (),
+    reviewed: Sequence[Reviewed] | None = None,
     figures: bool = True,
 ) -> Report:
     """Aggregate runs; write ``leaderboard.json`` and ``report/`` below ``out``.
@@ -191,7 +191,8 @@ def build(
     compare
         Whether the study's configurations stand beside these runs.
     reviewed
-        Rubric items that an expert and judges decided, for the tables and the figure of agreement.
+        Rubric items that an expert and judges decided, for the tables and the figure of agreement; by default those
+        that ``biabench agreement`` left in the campaign folders.
     figures
         Whether every table and figure is made, which takes some seconds.
     """
@@ -225,7 +226,7 @@ def _statistics(
     folder: Path,
     *,
     compare: bool,
-    reviewed: Sequence[Reviewed],
+    reviewed: Sequence[Reviewed] | None,
     figures: bool,
 ) -> tuple[Exported | None, list[Run]]:
     """Read the runs and write every table and figure of them."""
@@ -235,7 +236,10 @@ def _statistics(
     if not (runs and figures):
         return None, runs
     from biabench_plugin.report.export import export  # loads Matplotlib, which short sessions need not wait for
+    from biabench_plugin.report.reviews import reviews_below  # and this SciPy
 
+    if reviewed is None:
+        reviewed = reviews_below(path for path in paths if path.is_dir())
     return export(runs, tasks, folder, reviewed), runs
 
 

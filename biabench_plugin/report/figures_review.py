@@ -14,8 +14,8 @@ from biabench_plugin.report.reviews import (
     Reviewed,
     agreement,
     agreement_tables,
+    failed_items,
     judges,
-    most_failed,
     process_scores,
 )
 from biabench_plugin.report.stats import pearson
@@ -30,6 +30,7 @@ def agreement_figures(items: Sequence[Reviewed]) -> list[Figure]:
         return []
     adopted = judges(items)[0]
     whole = agreement(items, adopted)
+    kappa = whole.estimates["kappa"]
 
     def draw() -> Canvas:
         made, axes = canvas(11, 7, 2, 3)
@@ -49,9 +50,9 @@ def agreement_figures(items: Sequence[Reviewed]) -> list[Figure]:
             "over runs. b) κ of the adopted judge by section and severity; n is the number of items. c) Its decisions "
             "against the expert's. d) Process score of each run, expert against judge. e) Expert's process score "
             "against outcome. f) Items failed most often.",
-            f"{adopted} agrees with the expert on {100 * whole.accuracy.value:.0f} % of {whole.items} items, κ = "
-            f"{whole.kappa.value:.2f} ({whole.kappa.low:.2f} to {whole.kappa.high:.2f}); it passes "
-            f"{100 * whole.over_credit.value:.0f} % of what the expert failed.",
+            f"{adopted} agrees with the expert on {shown(whole.accuracy, 2)} of {whole.both} items, κ = "
+            f"{shown(whole.kappa, 2)} ({shown(kappa.low, 2)} to {shown(kappa.high, 2)}); it passes "
+            f"{shown(whole.estimates['over_credit'].value, 2)} of what the expert failed.",
             draw,
             agreement_tables(items)[0],
         )
@@ -62,10 +63,10 @@ def _judges(items: Sequence[Reviewed], axes: Axes) -> None:
     names = judges(items)
     found = [agreement(items, judge) for judge in names]
     for place, measure in enumerate(("accuracy", "kappa", "over_credit")):
-        values = [getattr(one, measure) for one in found]
+        values = [one.estimates[measure] for one in found]
         x = np.arange(len(names)) + 0.25 * (place - 1)
-        centre = np.array([value.value for value in values])
-        spread = np.abs(np.array([[value.low, value.high] for value in values]).T - centre)
+        centre = np.array([value.value for value in values], float)
+        spread = np.abs(np.array([[value.low, value.high] for value in values], float).T - centre)
         label = measure.replace("_", "-").replace("kappa", "κ")
         axes.bar(x, centre, 0.23, yerr=np.nan_to_num(spread), color=colour(place), label=label, error_kw={"lw": 0.8})
     axes.set_xticks(range(len(names)), names, rotation=15)
@@ -75,14 +76,14 @@ def _judges(items: Sequence[Reviewed], axes: Axes) -> None:
 
 
 def _strata(items: Sequence[Reviewed], adopted: str, axes: Axes) -> None:
-    rows: list[tuple[str, float, int, str]] = []
+    rows: list[tuple[str, float, str]] = []
     for kind, shade in (("section", colour(2)), ("severity", INK)):
         for value in sorted({getattr(item, kind) for item in items}):
-            one = agreement([item for item in items if getattr(item, kind) == value], adopted, resamples=1)
-            rows.append((f"{value} (n = {one.items})", one.kappa.value, one.items, shade))
-    axes.barh(range(len(rows)), [np.nan_to_num(row[1]) for row in rows], color=[row[3] for row in rows])
+            one = agreement([item for item in items if getattr(item, kind) == value], adopted, resamples=0)
+            rows.append((f"{value} (n = {one.both})", one.kappa or 0.0, shade))
+    axes.barh(range(len(rows)), [row[1] for row in rows], color=[row[2] for row in rows])
     axes.set_yticks(range(len(rows)), [row[0] for row in rows], fontsize=7)
-    axes.axvline(agreement(items, adopted, resamples=1).kappa.value, linestyle="--", color=SOFT)
+    axes.axvline(agreement(items, adopted, resamples=0).kappa or 0.0, linestyle="--", color=SOFT)
     axes.invert_yaxis()
     axes.set_title("b  κ by stratum")
 
@@ -136,13 +137,13 @@ def _against_outcome(items: Sequence[Reviewed], axes: Axes) -> None:
 
 
 def _failed(items: Sequence[Reviewed], axes: Axes) -> None:
-    rows = most_failed(items)
+    rows = failed_items(items)
     axes.barh(
         range(len(rows)),
-        [failed / decided for _item, failed, decided, _agree, _both in rows],
-        color=[_SEVERITY[item.severity] for item, *_rest in rows],
+        [count.fail_rate or 0.0 for _, count in rows],
+        color=[_SEVERITY[item.severity] for item, _ in rows],
     )
-    labels = [f"{item.item}: {item.statement[:38]} {failed}/{decided}" for item, failed, decided, _a, _b in rows]
+    labels = [f"{item.item}: {item.statement[:38]} {count.failed}/{count.decided}" for item, count in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=6)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from biabench_plugin.report.runs import RunError
-from biabench_plugin.report.stats import LEVEL, RESAMPLES, SEED, Interval, pearson, spearman
+from biabench_plugin.report.stats import RESAMPLES, SEED, pearson, spearman
 from biabench_plugin.report.table import Cell, Column, Table, Value
+from evaluators.process.agreement import (
+    FAIL,
+    PASS,
+    UNDECIDED,
+    Agreement,
+    ItemCount,
+    item_counts,
+    least_runs,
+    most_failed,
+    resample,
+    tables,
+)
+from evaluators.process.agreement import agreement as measured
 
 WEIGHTS: Mapping[str, int] = {"critical": 3, "major": 2, "minor": 1}
+FILE_NAME = "reviews.csv"
 _DECIDED = ("pass", "fail")
 _EXPERT = (*_DECIDED, "skip")
 _JUDGE = (*_DECIDED, "unknown")
-_LEAST_RUNS = 8  # runs in which the expert decided an item, for Table E3
-_MOST_FAILED = 12
-
-Counts = NDArray[np.float64]  # (..., 4): both pass, under-credited, over-credited, both fail
+_CODES = {"pass": PASS, "fail": FAIL, "skip": UNDECIDED, "unknown": UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -40,18 +49,6 @@ class Reviewed:
     expert: str
     verdicts: Mapping[str, str]
     outcome: float | None = None
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How a judge and an expert agree on the items that both decided."""
-
-    items: int
-    accuracy: Interval
-    kappa: Interval
-    over_credit: Interval  # judge passes what the expert failed
-    under_credit: Interval  # judge fails what the expert passed
-    abstention: float  # share of all items that the judge left open
 
 
 _NEEDED = ("run", "agent", "item", "statement", "section", "severity", "expert", "outcome")
@@ -90,58 +87,38 @@ def read_reviews(path: Path) -> list[Reviewed]:
     return found
 
 
-def kappa(counts: Counts) -> Counts:
-    """Cohen's kappa of 2 × 2 counts in the last axis; 1 where chance agreement is complete [1]_.
-
-    References
-    ----------
-    .. [1] Cohen, Educational and Psychological Measurement 20, 37 (1960).
-    """
-    passes, under, over, fails = np.moveaxis(counts, -1, 0)
-    total = passes + under + over + fails
-    with np.errstate(invalid="ignore", divide="ignore"):
-        observed = (passes + fails) / total
-        chance = ((passes + under) * (passes + over) + (over + fails) * (under + fails)) / total**2
-        found: Counts = np.where(chance >= 1, 1.0, (observed - chance) / (1 - chance))
-    return np.where(total > 0, found, np.nan)
+def write_reviews(items: Sequence[Reviewed]) -> str:
+    """Return reviewed items as the CSV that :func:`read_reviews` reads."""
+    text = io.StringIO()
+    names = judges(items)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*_NEEDED, *names))
+    for one in items:
+        known = (one.run, one.agent, one.item, one.statement, one.section, one.severity, one.expert, one.outcome)
+        writer.writerow((*known, *(one.verdicts.get(name, "") for name in names)))
+    return text.getvalue()
 
 
-def _accuracy(counts: Counts) -> Counts:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: Counts = (counts[..., 0] + counts[..., 3]) / counts.sum(axis=-1)
-    return found
-
-
-def _share(counts: Counts, part: int, other: int) -> Counts:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found: Counts = counts[..., part] / (counts[..., part] + counts[..., other])
-    return found
+def reviews_below(campaigns: Iterable[Path]) -> list[Reviewed]:
+    """Return what ``biabench agreement`` left in campaign folders; runs keep apart by the campaign's name."""
+    paths = [path for campaign in campaigns if (path := campaign / "review" / FILE_NAME).is_file()]
+    return [replace(one, run=f"{path.parent.parent}/{one.run}") for path in paths for one in read_reviews(path)]
 
 
 def agreement(items: Sequence[Reviewed], judge: str, resamples: int = RESAMPLES, seed: int = SEED) -> Agreement:
-    """Compare a judge with the expert; intervals resample whole runs, because items of a run are not independent."""
+    """Compare a judge with the expert over the items it was asked; intervals resample whole runs.
+
+    A judge that was not asked about an item has no verdict there, and the item does not count.
+    """
     runs = {name: index for index, name in enumerate(dict.fromkeys(item.run for item in items))}
-    table = np.zeros((len(runs), 4))
-    for item in items:
-        if item.expert in _DECIDED and (verdict := item.verdicts.get(judge)) in _DECIDED:
-            table[runs[item.run], 2 * (item.expert == "fail") + (verdict == "fail")] += 1
-    asked = [item.verdicts[judge] for item in items if judge in item.verdicts]
-    drawn = np.random.default_rng(seed).multinomial(len(runs), np.full(len(runs), 1 / len(runs)), resamples) @ table
-
-    def interval(function: Callable[[Counts], Counts]) -> Interval:
-        many = function(drawn)
-        many = many[~np.isnan(many)]
-        low, high = np.quantile(many, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) if many.size else (np.nan, np.nan)
-        return Interval(float(function(table.sum(axis=0))), float(low), float(high))
-
-    return Agreement(
-        items=int(table.sum()),
-        accuracy=interval(_accuracy),
-        kappa=interval(kappa),
-        over_credit=interval(lambda counts: _share(counts, 2, 3)),
-        under_credit=interval(lambda counts: _share(counts, 1, 0)),
-        abstention=asked.count("unknown") / len(asked) if asked else float("nan"),
+    asked = [item for item in items if judge in item.verdicts]
+    per_run = tables(
+        [runs[item.run] for item in asked],
+        [_CODES[item.expert] for item in asked],
+        [_CODES[item.verdicts[judge]] for item in asked],
+        len(runs),
     )
+    return measured(per_run, resample(len(runs), resamples, seed) if resamples else None)
 
 
 def judges(items: Sequence[Reviewed]) -> list[str]:
@@ -177,10 +154,11 @@ def _table_e2(items: Sequence[Reviewed]) -> Table:
     rows: list[tuple[Cell | Value, ...]] = []
     for judge, stratum, members in parts:
         found = agreement(members, judge)
-        row: list[Cell | Value] = [judge, stratum, found.items]
-        for interval in (found.accuracy, found.kappa, found.over_credit, found.under_credit):
-            row += [interval.value, interval.low, interval.high]
-        rows.append((*row, found.abstention))
+        row: list[Cell | Value] = [judge, stratum, found.both]
+        for name in ("accuracy", "kappa", "over_credit", "under_credit"):
+            estimate = found.estimates[name]
+            row += [estimate.value, estimate.low, estimate.high]
+        rows.append((*row, found.estimates["abstention"].value))
     columns = [Column("judge", "Judge", align="left"), Column("items", "Items", align="left"), Column("n", "n")]
     for key, title in (
         ("accuracy", "Accuracy"),
@@ -215,26 +193,27 @@ def _run_level(items: Sequence[Reviewed], adopted: str) -> str:
     )
 
 
-def most_failed(items: Sequence[Reviewed]) -> list[tuple[Reviewed, int, int, int, int]]:
-    """Return the items failed most often: item, runs failed, decided, judge agreeing, decided by both."""
+def failed_items(items: Sequence[Reviewed]) -> list[tuple[Reviewed, ItemCount]]:
+    """Return the items that the expert failed most often, each with its counts against the adopted judge."""
     adopted = judges(items)[0]
-    found = []
-    for number in sorted({item.item for item in items}):
-        decided = [item for item in items if item.item == number and item.expert in _DECIDED]
-        if len(decided) < _LEAST_RUNS:
-            continue
-        both = [item for item in decided if item.verdicts.get(adopted) in _DECIDED]
-        failed = sum(item.expert == "fail" for item in decided)
-        agree = sum(item.expert == item.verdicts[adopted] for item in both)
-        found.append((decided[0], failed, len(decided), agree, len(both)))
-    return sorted(found, key=lambda row: (-row[1] / row[2], -row[2], row[0].item))[:_MOST_FAILED]
+    counts = item_counts(
+        [item.item for item in items],
+        [_CODES[item.expert] for item in items],
+        [_CODES[item.verdicts.get(adopted, "unknown")] for item in items],
+    )
+    first = {item.item: item for item in reversed(items)}
+    return [(first[count.item], count) for count in most_failed(counts, _least_runs(items))]
+
+
+def _least_runs(items: Sequence[Reviewed]) -> int:
+    return least_runs(len({item.run for item in items}))
 
 
 def _table_e3(items: Sequence[Reviewed]) -> Table:
     return Table(
         "tableE3",
         "Table E3. Items failed most often under expert review",
-        f"Items that the expert decided in at least {_LEAST_RUNS} runs, by share of runs that failed.",
+        f"Items that the expert decided in at least {_least_runs(items)} runs, by share of runs that failed.",
         (
             Column("item", "#"),
             Column("statement", "Item", align="left"),
@@ -247,10 +226,10 @@ def _table_e3(items: Sequence[Reviewed]) -> Table:
                 item.item,
                 item.statement,
                 item.severity,
-                Cell(failed / decided, f"{failed}/{decided}"),
-                Cell(agree / both, f"{agree}/{both}") if both else None,
+                Cell(count.failed / count.decided, f"{count.failed}/{count.decided}"),
+                Cell(count.agreed / count.both, f"{count.agreed}/{count.both}") if count.both else None,
             )
-            for item, failed, decided, agree, both in most_failed(items)
+            for item, count in failed_items(items)
         ],
         section="judge",
     )

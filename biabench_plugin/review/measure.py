@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.transcript import FILE_NAME as TRANSCRIPT
+from biabench_plugin.report.reviews import Reviewed
 from biabench_plugin.report.rows import Row, from_campaign
 from biabench_plugin.review.answers import AnswerStore
 from biabench_plugin.review.copying import CODE, who
@@ -32,6 +33,7 @@ from evaluators.process.agreement import (
     between_reviewers,
     consensus,
     item_counts,
+    least_runs,
     most_failed,
     often_skipped,
     relation,
@@ -45,9 +47,9 @@ from evaluators.process.model import Decision, Judgement
 MISSING = -1  # not answered, not judged, or the judge gave no valid answer
 REPORT_FILE = "agreement.json"
 _PER_TASK = {"not_applicable"}  # settings that come from a task, so that one judge has many
-_DECIDED_SHARE = 0.4  # of the runs, for the list of failed items: 8 of 20 as published
 _REPORTS = (".md", ".rst", ".html", ".htm", ".tex", ".pdf", ".docx")
 _Codes = NDArray[np.intp]
+_Verdicts = dict[tuple[int, int], Decision]  # by place of the run in the key, and rubric item
 
 View = Literal["ours", "published", "both"]
 
@@ -135,11 +137,13 @@ class AgreementReport:
     statements: dict[int, str]
     item_severities: dict[int, str]
     evidence: list[Evidence]
+    reviewed: list[Reviewed]
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """Return the report as JSON, the same for the same answers and judgements."""
-        return json.dumps({"schema_version": 1, **asdict(self)}, indent=1) + "\n"
+        """Return the report as JSON, the same for the same answers and judgements; single items have a CSV."""
+        found = {name: value for name, value in asdict(self).items() if name != "reviewed"}
+        return json.dumps({"schema_version": 1, **found}, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
@@ -229,7 +233,7 @@ def measure(
         if one.name == other.name:
             notes.append(f"judge {one.name} has judged with several settings or versions; they are kept apart")
     counts = item_counts(rows.item[answered], reference[answered], np.full(answered.sum(), UNDECIDED))
-    least = max(1, int(np.ceil(_DECIDED_SHARE * rows.runs)))
+    least = least_runs(rows.runs)
     return AgreementReport(
         review=review.id,
         rubric_version=review.rubric_version,
@@ -253,6 +257,7 @@ def measure(
         statements={number: item.statement for number, item in review.items.items()},
         item_severities={number: item.severity for number, item in review.items.items()},
         evidence=_evidence(campaign, rows, reference, measured),
+        reviewed=_reviewed(key, review, rows, reference, _by_name(found, judges)),
         notes=list(dict.fromkeys(notes)),
     )
 
@@ -353,6 +358,56 @@ def _views(judgements: Iterable[Judgement]) -> tuple[View, ...]:
     return ("both",) if same else ("ours", "published")
 
 
+def _by_name(found: Mapping[_Judge, dict[int, Judgement]], wanted: Sequence[str]) -> dict[str, tuple[View, _Verdicts]]:
+    """Name every judge and view apart; first those asked for, in that order, then those that judged most runs."""
+    named: dict[str, tuple[View, _Verdicts]] = {}
+    place = {name: position for position, name in enumerate(wanted)}
+    for judge in sorted(found, key=lambda one: (place.get(one.name, 0), -len(found[one]), one.name, one.settings)):
+        for view in _views(found[judge].values()):
+            label = judge.name if view == "both" else f"{judge.name} ({view})"
+            number = sum(name == label or name.startswith(f"{label} #") for name in named)
+            named[f"{label} #{number + 1}" if number else label] = (view, _decisions(found[judge]))
+    return named
+
+
+def _decisions(judgements: Mapping[int, Judgement]) -> _Verdicts:
+    """Return what a judge decided per run and item, without runs whose canary tripped."""
+    return {
+        (run, decision.item): decision
+        for run, judgement in judgements.items()
+        if not judgement.canary_tripped
+        for decision in judgement.decisions
+    }
+
+
+def _reviewed(
+    key: Key, review: Review, rows: _Rows, reference: _Codes, judged: Mapping[str, tuple[View, _Verdicts]]
+) -> list[Reviewed]:
+    """Return every answered item with what each judge decided, for the tables and the figure of the report."""
+    found = []
+    for place in np.flatnonzero(reference != MISSING):
+        run, number = int(rows.run[place]), int(rows.item[place])
+        said = {
+            name: _said(decisions[run, number], view)
+            for name, (view, decisions) in judged.items()
+            if (run, number) in decisions
+        }
+        found.append(
+            Reviewed(
+                run=key.entries[run].run_folder,
+                agent=rows.agent[place],
+                item=number,
+                statement=review.items[number].statement,
+                section=rows.section[place],
+                severity=rows.severity[place],
+                expert=("pass", "fail", "skip")[reference[place]],
+                verdicts={name: ("pass", "fail", "unknown")[code] for name, code in said.items() if code != MISSING},
+                outcome=key.entries[run].outcome,
+            )
+        )
+    return found
+
+
 def _against(
     judge: _Judge,
     view: View,
@@ -363,8 +418,7 @@ def _against(
     draws: Resamples,
     seed: int,
 ) -> JudgeAgreement:
-    valid = {run: one for run, one in judgements.items() if not one.canary_tripped}
-    decisions = {(run, one.item): one for run, judgement in valid.items() for one in judgement.decisions}
+    decisions = _decisions(judgements)
     mine = [decisions.get((int(run), int(item))) for run, item in zip(rows.run, rows.item, strict=True)]
     codes = np.array([MISSING if one is None else _said(one, view) for one in mine], np.intp)
     answered = reference != MISSING
@@ -402,7 +456,7 @@ def _against(
         judge_outcome=relation(judged, outcome, count, seed),
         not_judged=int(sum(one is None for one, is_answered in zip(mine, answered, strict=True) if is_answered)),
         errors=int(faulty.sum()),
-        void_runs=len(judgements) - len(valid),
+        void_runs=sum(one.canary_tripped for one in judgements.values()),
         not_applicable=sum(one is not None and one.verdict == "not_applicable" for one in mine),
         by_rule=sum(one is not None and one.by == "rule" and _said(one, view) in (PASS, FAIL) for one in mine),
         agreed={

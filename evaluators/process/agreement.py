@@ -19,6 +19,7 @@ PASS, FAIL, UNDECIDED = 0, 1, 2
 RESAMPLES = 10_000
 SEED = 20260903  # of the published analysis
 LEVEL = 95.0
+_DECIDED_SHARE = 0.4
 
 Table = NDArray[np.float64]  # (..., 3, 3): reviewer down, judge across
 
@@ -352,6 +353,11 @@ def item_counts(item: ArrayLike, reviewer: ArrayLike, judge: ArrayLike) -> list[
         )
         for which, table in zip(items, per_item, strict=True)
     ]
+
+
+def least_runs(runs: int) -> int:
+    """Return in how many of the reviewed runs an item must be decided to be listed: 8 of 20 as published."""
+    return max(1, int(np.ceil(_DECIDED_SHARE * runs)))
 
 
 def most_failed(counts: Sequence[ItemCount], least_runs: int, top: int = 12) -> list[ItemCount]:

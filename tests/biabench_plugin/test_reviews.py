@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from biabench_plugin.report.reviews import (
     Reviewed,
     agreement,
     agreement_tables,
-    kappa,
-    most_failed,
+    failed_items,
     process_scores,
     read_reviews,
+    reviews_below,
+    write_reviews,
 )
 from biabench_plugin.report.runs import RunError
 
@@ -47,8 +49,6 @@ def raters(true_kappa: float, items: int = 12_000, seed: int = 0) -> list[Review
 
 
 def test_published_counts() -> None:
-    counts = np.array([623.0, 48.0, 68.0, 183.0])
-    assert f"{float(kappa(counts)):.3f}" == "0.674"
     items = [
         item(f"run{n % 20}", n, expert, judge)
         for (expert, judge), number in {
@@ -60,21 +60,17 @@ def test_published_counts() -> None:
         for n in range(number)
     ]
     found = agreement(items, "judge", 500)
-    assert found.items == 922
-    assert f"{found.accuracy.value:.3f}" == "0.874"
-    assert f"{found.over_credit.value:.2f} {found.under_credit.value:.2f}" == "0.27 0.07"
+    assert found.both == 922
+    shown = {name: f"{estimate.value:.3f}" for name, estimate in found.estimates.items() if estimate.value is not None}
+    assert (shown["accuracy"], shown["kappa"]) == ("0.874", "0.674")
+    assert (shown["over_credit"], shown["under_credit"]) == ("0.271", "0.072")
 
 
 @pytest.mark.parametrize("true", [0.0, 0.4, 0.9])
 def test_simulated_raters(true: float) -> None:
-    intervals = [agreement(raters(true, 4000, seed), "judge", 400).kappa for seed in range(12)]
+    intervals = [agreement(raters(true, 4000, seed), "judge", 400).estimates["kappa"] for seed in range(12)]
     assert np.mean([found.value for found in intervals]) == pytest.approx(true, abs=0.015)
     assert sum(found.low <= true <= found.high for found in intervals) >= 9  # of 95 % intervals
-
-
-def test_degenerate_tables() -> None:
-    assert float(kappa(np.array([10.0, 0.0, 0.0, 0.0]))) == 1.0
-    assert np.isnan(float(kappa(np.zeros(4))))
 
 
 def test_abstentions_leave_agreement_and_are_counted() -> None:
@@ -85,9 +81,9 @@ def test_abstentions_leave_agreement_and_are_counted() -> None:
         item("b", 4, FAIL, FAIL),
     ]
     found = agreement(items, "judge", 100)
-    assert found.items == 2
-    assert found.accuracy.value == 1.0
-    assert found.abstention == 0.25
+    assert (found.items, found.both) == (4, 2)
+    assert found.accuracy == 1.0
+    assert found.estimates["abstention"].value == 0.25
 
 
 def test_process_score_weighs_by_severity() -> None:
@@ -97,11 +93,11 @@ def test_process_score_weighs_by_severity() -> None:
 
 
 def test_items_failed_most_often() -> None:
-    items = [item(f"run{n}", 1, FAIL if n < 6 else PASS, FAIL) for n in range(8)]
+    items = [item(f"run{n}", 1, FAIL if n < 6 else PASS, FAIL) for n in range(20)]
     items += [item(f"run{n}", 2, FAIL, PASS) for n in range(8)]
     items += [item(f"run{n}", 3, FAIL, PASS) for n in range(7)]  # decided too seldom
-    rows = [(found.item, *counts) for found, *counts in most_failed(items)]
-    assert rows == [(2, 8, 8, 0, 8), (1, 6, 8, 6, 8)]
+    rows = [(one.item, count.failed, count.decided, count.agreed, count.both) for one, count in failed_items(items)]
+    assert rows == [(2, 8, 8, 0, 8), (1, 6, 20, 6, 20)]
 
 
 def test_tables_and_figure_are_made() -> None:
@@ -127,3 +123,15 @@ def test_reviews_are_read_and_bad_ones_named(tmp_path: Path) -> None:
     path.write_text("run,agent\n")
     with pytest.raises(RunError, match="expected columns"):
         read_reviews(path)
+
+
+def test_reviews_are_written_as_they_are_read(tmp_path: Path) -> None:
+    items = [item("a,b", 1, PASS, FAIL, outcome=0.5), item("r", 2, "skip", "unknown")]
+    items.append(replace(items[0], run="q", verdicts={"other": FAIL}, statement='Says "so",\nand more.'))
+    path = tmp_path / "campaign" / "review" / "reviews.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text(write_reviews(items))
+    assert read_reviews(path) == items
+    assert [one.run for one in reviews_below([path.parents[1], tmp_path])] == [
+        f"{path.parents[1]}/{one.run}" for one in items
+    ]

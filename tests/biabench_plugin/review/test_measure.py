@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from biabench_plugin.report import reviews
 from biabench_plugin.review.answers import AnswerStore
 from biabench_plugin.review.measure import AgreementReport, JudgeAgreement, interval, measure, stated
 from biabench_plugin.review.model import ReviewError
@@ -148,6 +149,20 @@ def test_the_published_view_takes_the_judges_own_word(prepared, give, run_measur
     assert only(report, "published").by_rule == 0
     assert only(report).agreed == {1: (0, 0), 2: (1, 1), 3: (0, 0)}
     assert only(report, "published").agreed == {1: (1, 1), 2: (0, 0), 3: (0, 0)}
+
+
+def test_single_items_name_judges_and_views_apart(prepared, give, run_measure, judge_run) -> None:
+    simulate(prepared, give, judge_run, "good", 0.0, 1)
+    simulate(prepared, give, judge_run, "bad", 0.5, 2)
+    entry = prepared.key.entries[0]
+    decisions = [Decision(item=1, verdict="unknown", claimed="pass", by="model")]
+    judge_run(prepared.campaign / entry.run_folder, "bad", {}, decisions=decisions, settings={"thinking": "1"})
+    items = run_measure(judges=["good", "bad"]).reviewed
+    assert reviews.judges(items) == ["good", "bad", "bad (ours)", "bad (published)"]
+    here = next(item for item in items if (item.run, item.item) == (entry.run_folder, 1))
+    assert (here.verdicts["bad (ours)"], here.verdicts["bad (published)"]) == ("unknown", "pass")
+    assert all(item.verdicts["good"] == item.expert for item in items)
+    assert len(items) == len(list(every_item(prepared)))
 
 
 def test_several_reviewers_give_a_majority_and_a_kappa_of_their_own(prepared, give, run_measure, judge_run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import signal
@@ -82,7 +83,7 @@ def test_a_copy_that_was_sent_is_served_without_the_campaign(prepared_once, tmp_
         process.communicate()
 
 
-def test_agreement_prints_every_table_and_writes_the_report(prepared, cli: CliRunner, judge_run) -> None:
+def test_agreement_prints_every_table_and_feeds_the_report(prepared, cli: CliRunner, judge_run, tmp_path: Path) -> None:
     review = read_review(prepared.copy)
     store = AnswerStore(prepared.copy, review)
     for entry in prepared.key.entries:
@@ -111,6 +112,17 @@ def test_agreement_prints_every_table_and_writes_the_report(prepared, cli: CliRu
         assert wanted in done.output
     report = json.loads((prepared.folder / "agreement.json").read_text())
     assert [one["judge"] for one in report["judges"]] == ["judge-one", "judge-two"]
+    for name in ("planted.json", "tags.json"):  # what reviewers must not see; not what a report reads
+        for planted in prepared.campaign.rglob(name):
+            planted.unlink()
+    shown = cli.invoke(app, ["report", str(prepared.campaign), "--out", str(tmp_path)])
+    assert shown.exit_code == 0, shown.output
+    (overall, *_) = csv.DictReader((tmp_path / "report" / "tables" / "tableE2.csv").open())
+    first = report["judges"][0]["overall"]
+    assert (overall["judge"], overall["n"]) == ("judge-one", str(first["both"]))
+    for name in ("accuracy", "kappa", "over_credit", "under_credit"):
+        assert float(overall[name]) == pytest.approx(first["estimates"][name]["value"])
+    assert (tmp_path / "report" / "figures" / "figure5.svg").is_file()
     one = cli.invoke(app, ["agreement", str(prepared.campaign), "--json", "--judge", "judge-two", "--reviewer", "kim"])
     assert one.exit_code == 0, one.output
     parsed = json.loads(one.stdout)
