@@ -21,6 +21,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import ValidationError
 
+from agents.audit import FILE_NAME as AUDIT
+from agents.audit import Audit as SourceAudit
+from agents.relay.ledger import FILE_NAME as LEDGER
+from agents.relay.ledger import Exchange, read_ledger
 from agents.transcript import FILE_NAME as TRANSCRIPT
 from agents.transcript import Step, read_transcript
 from biabench_plugin import checkout
@@ -29,16 +33,20 @@ from biabench_plugin.report.consistency import audit_attempt
 from biabench_plugin.report.previews import Truth, drawings, preview, truth_of
 from biabench_plugin.report.rows import Row
 from biabench_plugin.report.sanitise import markdown_html
+from biabench_plugin.report.wire_notes import notes
+from biabench_plugin.source_study import read_audit
 from biabench_plugin.taskspec import TaskSpec
 from evaluators.previews import Preview
 from evaluators.process.consistency import Audit
 from evaluators.process.model import FOLDER as JUDGEMENTS
 from evaluators.process.model import Judgement
+from evaluators.process.rubric import load_rubric
 
 FOLDER = "trials"
 RowKey = tuple[str, str, str, int, str]  # Row.key
-VERSION = "1"  # raise it when pages of the same trial should be made anew
+VERSION = "2"  # raise it when pages of the same trial should be made anew
 _STEPS = 400
+_REQUESTS = 200
 _STEP_CHARACTERS = 6_000
 _LOG_BYTES = 8_000
 _STAMP = re.compile(rb"<!-- made from ([0-9a-f]{64}) -->")
@@ -57,6 +65,15 @@ class Transcript:
     """The steps that a page shows; the middle of a long run is left out and counted."""
 
     steps: list[Step]
+    left_out: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests to a model that a page shows; the middle of a long run is left out and counted."""
+
+    exchanges: list[Exchange]
     left_out: int = 0
     problem: str | None = None
 
@@ -164,6 +181,8 @@ def _stamp(row: Row, task: TaskSpec | None, neighbours: tuple[str | None, str | 
             row.folder / FILE_NAME,
             row.folder / TRANSCRIPT,
             row.folder / "tags.json",
+            row.folder / LEDGER,
+            row.folder / AUDIT,
             *sorted((row.folder / JUDGEMENTS).glob("*.json")),
         ):
             if path.is_file():
@@ -228,6 +247,10 @@ def _render(
         instruction=None if folder is None else _head(folder / "instruction.md", 40_000),
         drawings=drawings(folder / "submission") if folder and (folder / "submission").is_dir() else [],
         transcript=None if folder is None else read_steps(folder / TRANSCRIPT),
+        notes=[] if row.record is None else notes(row.record),
+        study=None if folder is None else _study(folder),
+        requests=None if folder is None else read_requests(folder / LEDGER),
+        statements={} if judgement is None else _statements(judgement.rubric_version),
         logs=[] if folder is None else _logs(folder / "logs"),
         judgement=judgement,
         tags=[] if folder is None else _tags(folder / "tags.json"),
@@ -279,6 +302,31 @@ def read_steps(path: Path) -> Transcript | None:
     left_out = max(0, len(steps) - _STEPS)
     kept = steps[: _STEPS // 2] + steps[-_STEPS // 2 :] if left_out else steps
     return Transcript([_shortened(step) for step in kept], left_out, problem)
+
+
+def read_requests(path: Path) -> Requests | None:
+    """Read the relay's ledger for a page: the first and the last requests of a long run."""
+    if not path.is_file():
+        return None
+    try:
+        found = read_ledger(path)
+    except (OSError, ValueError) as error:
+        return Requests([], problem=str(error).rpartition("/")[2])
+    left_out = max(0, len(found) - _REQUESTS)
+    return Requests(found[: _REQUESTS // 2] + found[-_REQUESTS // 2 :] if left_out else found, left_out)
+
+
+def _study(attempt: Path) -> SourceAudit | None:
+    try:
+        return read_audit(attempt)
+    except (OSError, ValueError):
+        return None  # the report's summary names damaged audits
+
+
+def _statements(version: str) -> dict[int, str]:
+    """Return the rubric's statements by item, of that version only: other versions say other things."""
+    rubric = load_rubric()
+    return {item.id: item.statement for item in rubric.items} if rubric.version == version else {}
 
 
 def _shortened(step: Step) -> Step:

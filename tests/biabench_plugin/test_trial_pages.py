@@ -16,17 +16,20 @@ import pytest
 import tifffile
 from PIL import Image
 
+from agents.audit import Access, Audit
+from agents.relay.ledger import Exchange
 from agents.transcript import Step, write_transcript
 from biabench_plugin.records import TrialRecord, write_record
 from biabench_plugin.report import trial_page
 from biabench_plugin.report.consistency import stored_audit
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.sanitise import markdown_html, svg_image
-from biabench_plugin.report.trial_page import TrialPage, write_pages
+from biabench_plugin.report.trial_page import TrialPage, read_requests, write_pages
 from biabench_plugin.taskspec import load_tasks
 from evaluators.model import Problem
 from evaluators.previews import look
 from evaluators.process.model import Citation, Decision, Judgement
+from evaluators.process.rubric import load_rubric
 
 TASKS = load_tasks(Path(__file__).resolve().parents[2] / "tasks")
 PAYLOADS = (
@@ -42,6 +45,7 @@ PAYLOADS = (
     "<math><mtext><table><mglyph><style><img src=x onerror=alert('p10')></style></mglyph></table></mtext></math>",
     "{{ 7 * 191 }}",
 )
+STATEMENT = next(item.statement for item in load_rubric().items if item.id == 7)
 DRAWING = """<?xml version="1.0"?><!DOCTYPE svg [<!ENTITY e "x">]>
 <svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9" onload="alert(1)">
 <script>alert(2)</script><style>@import url(http://evil.example/a.css);</style>
@@ -97,6 +101,8 @@ def trial(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> Callable[.
             run_folder=where,
             final_message=f"All images were processed. {words}",
             status_reason=words,
+            usage_difference={"input_tokens": 3},
+            review=[words],
         )
         assert record.score is not None
         record.score.problems.append(Problem(code="bad", where=words[:150], message=words[:400]))
@@ -140,7 +146,7 @@ def trial(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> Callable[.
             trial="t",
             task="cell_counting",
             judge=words,
-            rubric_version="1",
+            rubric_version=load_rubric().version,
             protocol_version="2",
             evidence_digest="e",
             decisions=[decision],
@@ -148,6 +154,12 @@ def trial(tmp_path: Path, make_record: Callable[..., TrialRecord]) -> Callable[.
         )
         (folder / "judgements" / "d.json").write_text(judgement.model_dump_json())
         (folder / "tags.json").write_text(json.dumps({"schema_version": 1, "tags": [{"tag": words, "why": words}]}))
+        exchange = Exchange(
+            number=1, at=0.5, method="POST", path="/v1/messages", protocol="messages", model=words, error=words
+        )
+        (folder / "relay.jsonl").write_text(exchange.model_dump_json() + "\n")
+        hit = Access(step=2, how="fetch", target=words, kind="publication", hits=[words])
+        (folder / "audit.json").write_text(Audit(steps=2, accesses=[hit]).model_dump_json())
         return next(row for row in load([tmp_path / "campaign"]) if row.repeat == repeat)
 
     return write
@@ -179,6 +191,11 @@ def test_everything_is_shown(trial: Callable[..., Row], tmp_path: Path) -> None:
         "2 step(s)",
         "end of stdout.log",
         "Rubric 1",
+        STATEMENT,
+        "1 request(s)",
+        "The agent reached for the study",
+        "End state: ",
+        "USAGE the agent reports otherwise than metered: input_tokens +3",
     ):
         assert what in page, what
     assert "centroids_per_image" in page
@@ -210,6 +227,30 @@ def test_unchanged_pages_stay_and_changed_ones_are_made_anew(trial: Callable[...
     assert 'rel="next"' in again[rows[0].key].path.read_text()
     write_pages(rows[:1], tmp_path / "trials", TASKS)
     assert len(list((tmp_path / "trials").glob("*.html"))) == 1  # the page of a trial that is gone goes too
+
+
+def test_a_damaged_ledger_and_another_rubric_do_not_stop_a_page(trial: Callable[..., Row], tmp_path: Path) -> None:
+    row = trial()
+    assert row.folder is not None
+    (row.folder / "relay.jsonl").write_text("no\nledger\n")
+    (row.folder / "audit.json").write_text("no audit")
+    path = row.folder / "judgements" / "d.json"
+    path.write_text(path.read_text().replace(load_rubric().version, "0.1"))
+    page = _only(write_pages([row], tmp_path / "t", TASKS))
+    assert "relay.jsonl:1: is no line of a relay&#39;s ledger" in page
+    assert "Rubric 0.1" in page
+    assert STATEMENT not in page  # another rubric may say something else there
+
+
+def test_the_middle_of_many_requests_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "relay.jsonl"
+    one = {"at": 0, "method": "POST", "path": "/v1/responses", "protocol": "responses"}
+    path.write_text("".join(json.dumps({**one, "number": number}) + "\n" for number in range(1, 501)))
+    found = read_requests(path)
+    assert found is not None
+    assert [exchange.number for exchange in found.exchanges] == [*range(1, 101), *range(401, 501)]
+    assert found.left_out == 300
+    assert read_requests(tmp_path / "none") is None
 
 
 def test_a_damaged_transcript_is_named(trial: Callable[..., Row], tmp_path: Path) -> None:
