@@ -32,8 +32,9 @@ def protocol_of(method: str, path: str) -> Protocol:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says about itself."""
+    """What a request says about itself; one that is no JSON object is not ``readable`` and says nothing."""
 
+    readable: bool = True
     model: str | None = None
     effort: str | None = None
     stream: bool = False
@@ -57,11 +58,13 @@ class _Head(BaseModel):
 
 
 def read_request(raw: bytes) -> Asked:
-    """Read a request's body; one that is no JSON object says nothing."""
+    """Read a request's body."""
     try:
         body = _Head.model_validate_json(raw).model_dump(exclude_unset=True)
     except ValidationError:  # lone surrogates, for one, which Python's own parser takes
         body = _object(raw)
+        if not body:
+            return Asked(readable=False)
     tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
     return Asked(
         model=_text(body.get("model")),

@@ -91,10 +91,14 @@ class _Body:
             if piece:
                 yield piece
         self.received = time.monotonic()
-        if not self._web_allowed and (asked := read_request(self.raw())).web:
+        if not held:
+            return
+        asked = read_request(self.raw())
+        if not asked.readable:
+            self._refuse(400, "the relay cannot read this request, so it cannot tell whether it asks for the web")
+        if asked.web:
             self._refuse(403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}")
-        if held:
-            yield held
+        yield held
 
     def _refuse(self, status: int, message: str) -> NoReturn:
         self.refusal = (status, message)

@@ -169,8 +169,10 @@ def test_a_confined_relay_refuses_what_would_read_the_web(start: Start, length: 
             answer.read()
             assert answer.status == status
             assert len(wait_for(ledger, number)) == number
-        assert len(server.requests) == 1  # the provider never had the refused one whole
-        refused, passed = read_ledger(ledger)
+        connection.request("POST", PATHS["chat"], asked[:-1] + ",", {"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == 400  # nobody knows what another parser makes of it
+        assert len(server.requests) == 1  # the provider never had the refused ones whole
+        refused, passed, _ = wait_for(ledger, 3)
     assert (refused.ending, refused.web) == ("refused_by_relay", ["plugin web"])
     assert (passed.ending, passed.request_bytes) == ("complete", len(asked))
 
