@@ -13,6 +13,7 @@ from agents.base import Usage
 
 TABLE = Path(__file__).with_name("prices.yaml")
 _MILLION = 1e6
+PROVIDERS_OWN = "provider, per request"  # source of a cost that the provider put on every answer
 
 
 class Price(BaseModel):

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agents.base import Usage
-from agents.pricing import PriceTable, priced
+from agents.pricing import PROVIDERS_OWN, PriceTable, priced
 from biabench_plugin.records import RecordError, TrialRecord, iter_records, write_atomically
 
 FILE_NAME = "bills.json"
@@ -39,8 +39,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 _SLACK = timedelta(seconds=5)  # between the provider's clock and ours
 
 
-class BillError(ValueError):
-    """An export cannot be read; the message names the file, what was expected and what was found."""
+class BillError(RecordError):
+    """An export or an attempt's bills cannot be read; the message names file, what was expected and what was found."""
 
 
 class Bill(BaseModel):
@@ -301,6 +301,13 @@ class Cost:
         """The bill where there is one, else what was metered."""
         return self.metered_usd if self.billed_usd is None else self.billed_usd
 
+    @property
+    def provenance(self) -> Literal["billed", "list_price"] | None:
+        """Whether the best cost is the provider's own (its export, or on its answers) or tokens at list price."""
+        if self.billed_usd is not None or (self.metered_usd is not None and self.metered_source == PROVIDERS_OWN):
+            return "billed"
+        return None if self.metered_usd is None else "list_price"
+
 
 def cost_of(record: TrialRecord, attempt: Path | None, prices: PriceTable | None = None) -> Cost:
     """Return what an attempt cost.
@@ -309,6 +316,11 @@ def cost_of(record: TrialRecord, attempt: Path | None, prices: PriceTable | None
     ----------
     prices
         Price the stored tokens anew by this table, whatever cost was recorded; ``None`` takes what was recorded.
+
+    Raises
+    ------
+    BillError
+        The bills of the attempt are damaged; the message names the file.
     """
     usage: Usage = record.usage
     if prices is not None:

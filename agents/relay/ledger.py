@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agents.base import Usage
+from agents.pricing import PROVIDERS_OWN
 
 FILE_NAME = "relay.jsonl"  # in an attempt's folder, beside record.json
 
@@ -133,7 +134,7 @@ def metered_usage(exchanges: Iterable[Exchange]) -> Usage:
         tool_calls=sum(exchange.calls for exchange in asked) if any(exchange.answered for exchange in asked) else None,
         requests=len(asked),
         cost_usd=sum(costs) if costs and len(costs) == len(priced) else None,
-        cost_source="provider, per request" if costs and len(costs) == len(priced) else None,
+        cost_source=PROVIDERS_OWN if costs and len(costs) == len(priced) else None,
         source="relay",
     )
 

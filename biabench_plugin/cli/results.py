@@ -30,10 +30,16 @@ def report(
             "that biabench agreement left in each campaign"
         ),
     ] = None,
-    prices: Annotated[Path | None, typer.Option(help="Price the stored tokens by this table.")] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Price the stored tokens by this table, in every table and figure, whatever was recorded or billed."
+        ),
+    ] = None,
     tasks: TaskFolders = None,
 ) -> None:
     """Aggregate runs: every table and figure, leaderboard.json, report/index.html and a summary."""
+    from biabench_plugin.cli.agents import cost_lines, read_price_table
     from biabench_plugin.records import RecordError
     from biabench_plugin.report import build
     from biabench_plugin.report.reviews import read_reviews
@@ -50,13 +56,12 @@ def report(
     campaigns = [path if path.is_dir() else path.parent for path in paths if path.is_dir() or path.suffix == ".xml"]
     folder = out or next(iter(campaigns), Path.cwd())
     specs = find_tasks(tasks)
+    table = read_price_table(prices)
     try:
         reviewed = None if reviews is None else read_reviews(reviews)
-        made = build(paths, folder, specs, rank_by=rank_by, compare=bool(compare), reviewed=reviewed)  # type: ignore[arg-type]
+        made = build(paths, folder, specs, rank_by=rank_by, compare=bool(compare), reviewed=reviewed, prices=table)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))
     print("\n".join(made.terminal_lines(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
-    if prices is not None:
-        from biabench_plugin.cli.agents import cost_lines, read_price_table
-
-        print("\n".join(["", *cost_lines([path for path in paths if path.is_dir()], read_price_table(prices))]))
+    if table is not None:
+        print("\n".join(["", *cost_lines([path for path in paths if path.is_dir()], table)]))

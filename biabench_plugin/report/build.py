@@ -26,6 +26,7 @@ from biabench_plugin.source_study import read_audit
 from biabench_plugin.taskspec import Difficulty, TaskSpec
 
 if TYPE_CHECKING:
+    from agents.pricing import PriceTable
     from biabench_plugin.report.export import Exported
     from biabench_plugin.report.reviews import Reviewed
 
@@ -174,6 +175,7 @@ def build(
     rank_by: RankBy = "outcome",
     compare: bool = False,
     reviewed: Sequence[Reviewed] | None = None,
+    prices: PriceTable | None = None,
     figures: bool = True,
 ) -> Report:
     """Aggregate runs; write ``leaderboard.json`` and ``report/`` below ``out``.
@@ -193,13 +195,17 @@ def build(
     reviewed
         Rubric items that an expert and judges decided, for the tables and the figure of agreement; by default those
         that ``biabench agreement`` left in the campaign folders.
+    prices
+        Price the tokens of records by this table, whatever was recorded or billed.
     figures
         Whether every table and figure is made, which takes some seconds.
     """
     found = [path for path in paths if path.exists()]
     rows = load(path for path in found if path.is_dir() or path.suffix.lower() == ".xml")
     lines = summarise(rows, rank_by)
-    exported, runs = _statistics(found, tasks, out / "report", compare=compare, reviewed=reviewed, figures=figures)
+    exported, runs = _statistics(
+        found, tasks, out / "report", compare=compare, reviewed=reviewed, prices=prices, figures=figures
+    )
     slugs = {row.task for row in rows} | {run.task for run in runs}
     labels = {slug: task.label for slug, task in tasks.items()} | {slug: slug for slug in slugs if slug not in tasks}
     order = _order(slugs, tasks)
@@ -227,10 +233,11 @@ def _statistics(
     *,
     compare: bool,
     reviewed: Sequence[Reviewed] | None,
+    prices: PriceTable | None,
     figures: bool,
 ) -> tuple[Exported | None, list[Run]]:
     """Read the runs and write every table and figure of them."""
-    runs = load_runs(paths, tasks)
+    runs = load_runs(paths, tasks, prices)
     if compare:
         runs = with_paper(runs, tasks)
     if not (runs and figures):

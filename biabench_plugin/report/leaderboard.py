@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from biabench_plugin.billing import Cost, cost_of
 from biabench_plugin.records import TrialRecord
 from biabench_plugin.report import stats
 from biabench_plugin.report.rows import Row
@@ -545,7 +546,7 @@ def _entry(rows: Sequence[Row], faults: int, tasks: Mapping[str, TaskSpec], abou
             repeats=max(counts, key=lambda number: (counts[number], number)),
             judge_model=_only((getattr(view, "judge", None) for view in views.values()), "judge"),
             evaluator_commit=next(iter(commits)) if len(commits) == 1 else None,
-            cost_provenance=_cost_provenance(records),
+            cost_provenance=_cost_provenance(cost_of(one, row.folder) for one, row in zip(records, rows, strict=True)),
             hardware=about.hardware or _hardware(records),
         ),
         artifacts=Artifacts(url=about.artifacts_url, notes=_notes(records, faults)),
@@ -575,15 +576,13 @@ def _run(row: Row, view: ProcessView | None) -> EntryRun:
         wall_min=round(record.wall_seconds / 60, 2),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
-        cost_usd=usage.cost_usd,
+        cost_usd=cost_of(record, row.folder).best_usd,
     )
 
 
-def _cost_provenance(records: Sequence[TrialRecord]) -> Literal["billed", "list_price"] | None:
-    priced = [record for record in records if record.usage.cost_usd is not None]
-    if not priced:
-        return None
-    return "billed" if all("bill" in (record.usage.source or "") for record in priced) else "list_price"
+def _cost_provenance(costs: Iterable[Cost]) -> Literal["billed", "list_price"] | None:
+    found = {cost.provenance for cost in costs if cost.best_usd is not None}
+    return None if not found else "billed" if found == {"billed"} else "list_price"
 
 
 def _hardware(records: Sequence[TrialRecord]) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agents.pricing import PriceTable
+from biabench_plugin.billing import cost_of
 from biabench_plugin.records import RecordError
 from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.rows import Row, from_campaign, from_junit, properties
@@ -66,7 +69,7 @@ class Run:
     output_tokens: float | None = None
     tool_calls: float | None = None
     cost_usd: float | None = None
-    cost_source: str | None = None  # "billed", "list_price", or where the harness found it
+    cost_source: str | None = None  # "billed" or "list_price"
     budget_minutes: float | None = None
     claim: str | None = None  # of the closing message: claimed, denied, promised; unknown without one
     claim_published: str | None = None  # the same by the paper's word list
@@ -112,22 +115,24 @@ class RunError(RecordError):
     """A file of runs cannot be used; the message names the file, what was expected and what was found."""
 
 
-def load_runs(paths: Iterable[Path], tasks: Mapping[str, TaskSpec]) -> list[Run]:
+def load_runs(paths: Iterable[Path], tasks: Mapping[str, TaskSpec], prices: PriceTable | None = None) -> list[Run]:
     """Read campaign folders, JUnit XML files, leaderboard entry JSONs and run CSVs, in any mix.
 
-    A run that several of them hold is taken once; a record is preferred to every other source.
+    A run that several of them hold is taken once; a record is preferred to every other source. What a run cost is the
+    provider's bill where there is one, else its tokens at list price; with ``prices`` the tokens of records are priced
+    by this table instead (the other sources do not tell cached tokens, and keep their cost).
 
     Raises
     ------
     RunError
         A path does not exist, or is none of the four; the message names it.
     RecordError
-        A JUnit file cannot be read.
+        A JUnit file, or an attempt's bills, cannot be read.
     """
     slugs = {task.dataset_id: slug for slug, task in tasks.items()}
     found: dict[tuple[str, str, str, str], Run] = {}
     for path in paths:
-        for run in _read(path, slugs):
+        for run in _read(path, slugs, prices):
             known = found.get(run.key)
             if known is None or (run.source == "record" and known.source != "record"):
                 found[run.key] = run
@@ -164,12 +169,16 @@ def with_paper(runs: Sequence[Run], tasks: Mapping[str, TaskSpec]) -> list[Run]:
     return [*ours, *(run for run in paper_runs(tasks) if run.key not in known)]
 
 
-def _read(path: Path, slugs: Mapping[str, str]) -> Iterable[Run]:
+def _read(path: Path, slugs: Mapping[str, str], prices: PriceTable | None) -> Iterable[Run]:
     if path.is_dir():
-        return map(_from_row, from_campaign(path))
+        return (_from_row(row, prices) for row in from_campaign(path))
     if not path.is_file():
         raise RunError(f"{path}: no such campaign folder, JUnit XML, entry JSON or run CSV")
-    readers = {".xml": _read_junit, ".json": _read_entry, ".csv": _read_csv}
+    readers: dict[str, Callable[[Path, Mapping[str, str]], Iterator[Run]]] = {
+        ".xml": partial(_read_junit, prices=prices),
+        ".json": _read_entry,
+        ".csv": _read_csv,
+    }
     if path.suffix.lower() not in readers:
         raise RunError(f"{path}: expected a campaign folder, or a file .xml, .json or .csv; found {path.suffix!r}")
     return readers[path.suffix.lower()](path, slugs)
@@ -178,7 +187,7 @@ def _read(path: Path, slugs: Mapping[str, str]) -> Iterable[Run]:
 # --- campaigns -----------------------------------------------------------------------------------------------------
 
 
-def _from_row(row: Row) -> Run:
+def _from_row(row: Row, prices: PriceTable | None) -> Run:
     record = row.record
     if record is None:
         ran = row.status == "damaged record"
@@ -197,6 +206,7 @@ def _from_row(row: Row) -> Run:
         )
     score = record.score if record.counts else None
     view, sections = _judged(row.folder)
+    cost = cost_of(record, row.folder, prices)
     return Run(
         dataset=PUBLISHED if record.dataset.kind == "full" else record.dataset.name,
         configuration=record.configuration,
@@ -218,8 +228,8 @@ def _from_row(row: Row) -> Run:
         input_tokens=record.usage.input_tokens,
         output_tokens=record.usage.output_tokens,
         tool_calls=record.usage.tool_calls,
-        cost_usd=record.usage.cost_usd,
-        cost_source=record.usage.source if record.usage.cost_usd is not None else None,
+        cost_usd=cost.best_usd if prices is None else cost.metered_usd,
+        cost_source=cost.provenance if prices is None or cost.metered_usd is None else "list_price",
         budget_minutes=record.budget_seconds / 60,
         claim=_claim(record.final_message),
         claim_published=published_claim(record.final_message),
@@ -276,10 +286,10 @@ def _tags(folder: Path | None) -> tuple[str, ...]:
 # --- JUnit, entries, CSV -------------------------------------------------------------------------------------------
 
 
-def _read_junit(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
+def _read_junit(path: Path, slugs: Mapping[str, str], prices: PriceTable | None = None) -> Iterator[Run]:
     """Take runs from records where these still lie where the file says, else from the item's properties."""
     for row, case in zip(from_junit(path), properties(path), strict=True):
-        run = _from_row(row)
+        run = _from_row(row, prices)
         yield (
             run
             if row.record is not None

@@ -426,11 +426,10 @@ def cost(study: Study) -> Table:
         kept = [value for value in costs if bound is None or value <= bound]
         outcome = float(study.grid.means[study.grid.configurations.index(name)])
         middle = stats.median(costs)
-        first = study.first[name]
         rows.append(
             (
                 _configuration(study, name),
-                first.cost_source,
+                ", ".join(sorted({run.cost_source.replace("_", " ") for run in known if run.cost_source})) or None,
                 len(known),
                 stats.mean(costs),
                 middle,

@@ -55,7 +55,7 @@ def profile(study: Study) -> Table:
     ]
     notes = [
         DAGGER,
-        "* measured from the provider's billing; other costs are token counts at list price, or as the harness states.",
+        "* from the provider's billing, (*) some of the runs; other costs are token counts at list price.",
         "± is the sample standard deviation over tasks; the leaderboard file holds the population one beside it.",
         "Low and high bound the 95 % interval of the mean (hierarchical bootstrap over tasks and runs).",
         study.judges,
@@ -104,7 +104,8 @@ def _profile_row(
     counts = [sum(run.status == state for run in runs) for state in STATES]
     interval = _interval(study, first.configuration)
     states = "/".join(map(str, counts))
-    billed = "*" if first.cost_source == "billed" else ""
+    sources = {run.cost_source for run in scored if run.cost_usd is not None}
+    billed = "" if "billed" not in sources else "*" if sources == {"billed"} else "(*)"
     return (
         *names(first),
         first.agent_class,

@@ -28,6 +28,8 @@ from agents.relay.ledger import Exchange, read_ledger
 from agents.transcript import FILE_NAME as TRANSCRIPT
 from agents.transcript import Step, read_transcript
 from biabench_plugin import checkout
+from biabench_plugin.billing import FILE_NAME as BILLS
+from biabench_plugin.billing import cost_of
 from biabench_plugin.records import FILE_NAME
 from biabench_plugin.report.consistency import audit_attempt
 from biabench_plugin.report.previews import Truth, drawings, preview, truth_of
@@ -183,6 +185,7 @@ def _stamp(row: Row, task: TaskSpec | None, neighbours: tuple[str | None, str | 
             row.folder / "tags.json",
             row.folder / LEDGER,
             row.folder / AUDIT,
+            row.folder / BILLS,
             *sorted((row.folder / JUDGEMENTS).glob("*.json")),
         ):
             if path.is_file():
@@ -250,6 +253,7 @@ def _render(
         notes=[] if row.record is None else notes(row.record),
         study=None if folder is None else _study(folder),
         requests=None if folder is None else read_requests(folder / LEDGER),
+        cost=None if row.record is None else cost_of(row.record, folder),
         statements={} if judgement is None else _statements(judgement.rubric_version),
         logs=[] if folder is None else _logs(folder / "logs"),
         judgement=judgement,

@@ -300,13 +300,24 @@ def test_other_names_of_columns_can_be_given(store: Callable[..., Path], tmp_pat
 
 
 def test_report_can_be_priced_anew(store: Callable[..., Path], tmp_path: Path) -> None:
-    store(1, usage=USED)
+    folder = store(1, usage=USED)
+    bill = billing.Bill(
+        export="e.csv", sha256="0", imported=datetime(2026, 10, 1, tzinfo=UTC), rows=1, cost_usd=7, joined_by=["run"]
+    )
+    (folder / "bills.json").write_text(billing.Bills(bills=[bill]).model_dump_json())
+    assert call("report", tmp_path / "campaign").exit_code == 0
+    tables = tmp_path / "campaign" / "report" / "tables"
+    assert "| 7.00*" in (tables / "table1.md").read_text()  # as billed
     table = tmp_path / "prices.yaml"
     table.write_text("date: 2026-10-01\nsource: mine\nmodels:\n  m: {input: 2.0, cached: 0.5, output: 10.0}\n")
     done = call("report", tmp_path / "campaign", "--prices", table)
     assert done.exit_code == 0, done.output
     (line,) = [line for line in done.output.splitlines() if "price table of 2026-10-01" in line]
     assert line.split()[2] == "2.4000"  # 0.6 M x 2 + 0.4 M x 0.5 + 0.1 M x 10
+    assert "| 2.40 " in (tables / "table1.md").read_text()
+    assert "list price" in (tables / "cost.md").read_text()
+    (folder / "bills.json").write_text("[]")
+    assert "bills.json: holds no bills" in call("report", tmp_path / "campaign").output.replace("\n", "")
     unfit = tmp_path / "unfit.yaml"
     unfit.write_text("models: {}\n")
     assert call("report", tmp_path / "campaign", "--prices", unfit).exit_code == 2

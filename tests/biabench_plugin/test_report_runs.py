@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from agents.base import Usage
 from biabench_plugin import checkout
+from biabench_plugin.billing import Bill, Bills
 from biabench_plugin.cli import app
 from biabench_plugin.endstate import EndState
 from biabench_plugin.records import DatasetIdentity, TrialRecord, junit_properties, write_record
@@ -133,6 +135,27 @@ def test_entries_are_read(tmp_path: Path, tasks: dict[str, TaskSpec]) -> None:
         "j",
     )
     assert runs[0].timed_out is None  # an entry does not say
+
+
+@pytest.mark.parametrize(
+    ("usage", "bill", "expected"),
+    [
+        (Usage(cost_usd=0.5, cost_source="provider, per request", source="relay"), None, (0.5, "billed")),
+        (Usage(cost_usd=0.5, cost_source="price table of 2026-01-01", source="relay"), None, (0.5, "list_price")),
+        (Usage(cost_usd=0.5, cost_source="price table of 2026-01-01", source="relay"), 0.7, (0.7, "billed")),
+        (Usage(source="relay"), 0.7, (0.7, "billed")),
+        (Usage(source="relay"), None, (None, None)),
+    ],
+)
+def test_a_cost_is_the_bill_where_there_is_one(
+    tmp_path: Path, add: Add, tasks: dict[str, TaskSpec], usage: Usage, bill: float | None, expected: tuple[Any, Any]
+) -> None:
+    record = add(0.4, usage=usage)
+    if bill is not None:
+        found = Bill(export="e.csv", sha256="0", imported=record.started, rows=1, cost_usd=bill, joined_by=["request"])
+        (tmp_path / "campaign" / record.run_folder / "bills.json").write_text(Bills(bills=[found]).model_dump_json())
+    (run,) = load_runs([tmp_path / "campaign"], tasks)
+    assert (run.cost_usd, run.cost_source) == expected
 
 
 def test_runs_csv_is_read_back(tmp_path: Path, add: Add, tasks: dict[str, TaskSpec]) -> None:
