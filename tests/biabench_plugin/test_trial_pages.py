@@ -194,7 +194,6 @@ def test_everything_is_shown(trial: Callable[..., Row], tmp_path: Path) -> None:
         STATEMENT,
         "1 request(s)",
         "The agent reached for the study",
-        "End state: ",
         "USAGE the agent reports otherwise than metered: input_tokens +3",
     ):
         assert what in page, what
