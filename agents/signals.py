@@ -24,7 +24,12 @@ _HANG_SHARE = 0.5  # of the budget
 
 
 def weigh(
-    exchanges: Sequence[Exchange], reported: Evidence, *, budget_seconds: float, relayed: bool = True
+    exchanges: Sequence[Exchange],
+    reported: Evidence,
+    *,
+    budget_seconds: float,
+    model: str | None = None,
+    relayed: bool = True,
 ) -> Evidence:
     """Return an agent's evidence as the relay's ledger confirms or replaces it.
 
@@ -36,6 +41,8 @@ def weigh(
         What the agent's own events say.
     budget_seconds
         The run's budget, against which a request that was never answered is held.
+    model
+        The configured model. Requests that name another one decide nothing where any names this one.
     relayed
         Whether there was a relay at all.
     """
@@ -43,7 +50,10 @@ def weigh(
     if not asked:
         silent = ("the agent never asked its model",) if relayed else ()
         return replace(reported, review=(*reported.review, *silent))
-    last = max(asked, key=lambda exchange: exchange.at + exchange.seconds)
+    meant = [exchange for exchange in asked if exchange.model in (None, model)]
+    if not any(exchange.model == model for exchange in meant):
+        meant = asked
+    last = max(meant, key=lambda exchange: exchange.at + exchange.seconds)
     refused, infrastructure, review = _verdict(last, budget_seconds)
     notes = list(reported.review) + ([review] if review else [])
     if reported.refused and not refused:
@@ -133,8 +143,9 @@ def wire(exchanges: Sequence[Exchange], *, model: str | None, effort: str | None
     what differs from the configuration: another model, another effort, a tool of the provider that reads the web.
     """
     asked = [exchange for exchange in exchanges if exchange.asks_model]
-    models = Counter(exchange.model or "?" for exchange in asked)
-    efforts = Counter(exchange.effort or "none" for exchange in asked)
+    read = [exchange for exchange in asked if exchange.model is not None]  # not those that ended before they were read
+    models = Counter(exchange.model for exchange in read)
+    efforts = Counter(exchange.effort or "none" for exchange in read)
     tools = sorted({tool for exchange in exchanges for tool in exchange.tools or ()})
     problems = [f"{count} requests named the model {name}" for name, count in models.items() if model and name != model]
     if effort is not None:
@@ -145,6 +156,8 @@ def wire(exchanges: Sequence[Exchange], *, model: str | None, effort: str | None
         ]
     return {
         "requests": len(asked),
+        "not_read": len(asked) - len(read),
+        "unmetered": sum(exchange.unmetered for exchange in asked),
         "models": dict(models),
         "models_answered": sorted({exchange.model_answered for exchange in asked if exchange.model_answered}),
         "efforts": dict(efforts),
@@ -157,7 +170,7 @@ def wire(exchanges: Sequence[Exchange], *, model: str | None, effort: str | None
 
 def effort_on_wire(exchanges: Sequence[Exchange]) -> str | None:
     """Return the effort that the requests carried, or ``not on the wire``; ``None`` without requests."""
-    asked = [exchange for exchange in exchanges if exchange.asks_model]
+    asked = [exchange for exchange in exchanges if exchange.asks_model and exchange.model is not None]
     if not asked:
         return None
     return "+".join(sorted({exchange.effort or "not on the wire" for exchange in asked}))

@@ -194,7 +194,13 @@ def run_attempt(
         provenance(containment, gpu, tools, view),
         attempt,
         run,
-        weigh(exchanges, evidence, budget_seconds=settings.budget_seconds, relayed=access.ledger is not None),
+        weigh(
+            exchanges,
+            evidence,
+            budget_seconds=settings.budget_seconds,
+            model=trial.configuration.model,
+            relayed=access.ledger is not None,
+        ),
         input_changed,
         resume_key,
     ).model_copy(update={"transcript_problem": transcript_problem, **_metered(agent, trial, evidence, exchanges)})

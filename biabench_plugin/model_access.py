@@ -102,14 +102,16 @@ def model_access(
         return
     with tempfile.TemporaryDirectory(prefix="relay-") as place:  # short: a socket's path has at most 108 bytes
         socket = Path(place, "s") if confined else None
-        with _relay(provider, key, folder / FILE_NAME, socket) as (port, token):
+        with _relay(provider, key, folder / FILE_NAME, socket, configuration.model) as (port, token):
             root = f"http://127.0.0.1:{port or _PORT}"
             endpoint = Endpoint(provider.messages and root, provider.openai and root, token, True, effort_style=style)
             yield Access(endpoint, socket, folder / FILE_NAME)
 
 
 @contextmanager
-def _relay(provider: Provider, key: str, ledger: Path, socket: Path | None) -> Iterator[tuple[int, str]]:
+def _relay(
+    provider: Provider, key: str, ledger: Path, socket: Path | None, model: str | None = None
+) -> Iterator[tuple[int, str]]:
     token = f"relay-{secrets.token_hex(16)}"
     openai = provider.openai or provider.messages or ""
     messages = provider.messages or provider.openai or ""
@@ -120,6 +122,7 @@ def _relay(provider: Provider, key: str, ledger: Path, socket: Path | None) -> I
             "authentication": provider.authentication,
             "token": token,
             "web": socket is None,
+            "model": model,
         },
         "ledger": str(ledger),
         "socket": None if socket is None else str(socket),

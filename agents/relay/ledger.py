@@ -93,6 +93,12 @@ class Exchange(BaseModel):
         return self.status == 200 and self.ending == "complete" and self.error_type is None
 
     @property
+    def unmetered(self) -> bool:
+        """Whether the provider may have charged for an answer whose token counts never came."""
+        lost = self.ending in ("client_gone", "truncated") or self.answered
+        return lost and self.output_tokens is None and self.input_tokens is None
+
+    @property
     def empty(self) -> bool:
         """Whether an answer arrived with neither text nor call nor refusal."""
         return self.status == 200 and self.error_type is None and not (self.text or self.calls or self.refusal)
@@ -123,7 +129,7 @@ def metered_usage(exchanges: Iterable[Exchange]) -> Usage:
     A provider's cost counts only if every answered request has one: half a bill is no bill.
     """
     asked = [exchange for exchange in exchanges if exchange.asks_model]
-    priced = [exchange for exchange in asked if exchange.output_tokens]
+    priced = [exchange for exchange in asked if exchange.output_tokens or exchange.input_tokens]
     costs = [exchange.cost_usd for exchange in priced if exchange.cost_usd is not None]
     return Usage(
         input_tokens=_sum(exchange.input_tokens for exchange in asked),

@@ -14,6 +14,8 @@ from agents.relay.ledger import Protocol
 
 _MOST = 64 << 20  # bytes of one event, or of one whole answer, that are looked at
 _ERROR_LENGTH = 500
+_NAME_LENGTH = 200
+_MOST_TOOLS = 500
 _ENDINGS: tuple[tuple[str, Protocol], ...] = (
     ("/v1/messages", "messages"),
     ("/v1/responses", "responses"),
@@ -57,6 +59,11 @@ class _Head(BaseModel):
     mcp_servers: Any = None
 
 
+def storable(text: str, most: int = _NAME_LENGTH) -> str:
+    """Return a text that a record can hold: no lone surrogates, and no megabytes."""
+    return text[:most].encode("utf-8", "replace").decode()
+
+
 def read_request(raw: bytes) -> Asked:
     """Read a request's body."""
     try:
@@ -67,11 +74,11 @@ def read_request(raw: bytes) -> Asked:
             return Asked(readable=False)
     tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
     return Asked(
-        model=_text(body.get("model")),
-        effort=_effort(body),
+        model=_name(body.get("model")),
+        effort=_name(_effort(body)),
         stream=body.get("stream") is True,
-        tools=tuple(sorted({_tool_name(tool) for tool in tools})),
-        web=tuple(sorted({*_web_tools(body, tools)})),
+        tools=tuple(sorted({_tool_name(tool) for tool in tools[:_MOST_TOOLS]})),
+        web=tuple(sorted({storable(name) for name in _web_tools(body, tools)})[:_MOST_TOOLS]),
     )
 
 
@@ -90,7 +97,7 @@ def _effort(body: dict[str, Any]) -> str | None:
 def _tool_name(tool: dict[str, Any]) -> str:
     inner = tool.get("function")
     holder = inner if isinstance(inner, dict) else tool
-    return _text(holder.get("name")) or _text(tool.get("type")) or "?"
+    return _name(holder.get("name")) or _name(tool.get("type")) or "?"
 
 
 def _web_tools(body: dict[str, Any], tools: list[dict[str, Any]]) -> Iterator[str]:
@@ -134,13 +141,13 @@ class Answer:
         """Note a provider's error in whichever form it came."""
         if isinstance(error, dict):
             detail = error.get("code") if isinstance(error.get("code"), str) else error.get("type") or error.get("code")
-            self.error_type = str(detail or kind or "error")
+            self.error_type = storable(str(detail or kind or "error"))
             metadata = error.get("metadata")
             if isinstance(metadata, dict) and metadata.get("reasons"):
                 self.error_type = "moderation"
-            self.error = (_text(error.get("message")) or json.dumps(error))[:_ERROR_LENGTH]
+            self.error = storable(_text(error.get("message")) or json.dumps(error), _ERROR_LENGTH)
         else:
-            self.error_type, self.error = kind or "error", str(error)[:_ERROR_LENGTH]
+            self.error_type, self.error = kind or "error", storable(str(error), _ERROR_LENGTH)
 
 
 @dataclass
@@ -156,6 +163,7 @@ class Meter:
     _data: list[bytes] = field(default_factory=list)
     _size: int = 0
     _blocks: dict[str, Any] = field(default_factory=dict)
+    _items: int = 0
 
     def __post_init__(self) -> None:
         known = self.encoding.lower() in ("gzip", "deflate", "x-gzip")
@@ -187,6 +195,8 @@ class Meter:
         if self._streamed:
             self._line(self._rest)
             self._line(b"")
+            if self.protocol == "chat" and self.answer.stop is not None:  # some servers never say [DONE]
+                self.answer.complete = True
         else:
             self._whole()
         return self.answer
@@ -245,13 +255,14 @@ class Meter:
             self.answer.fail(event.get("error"))
 
     def _message(self, message: dict[str, Any]) -> None:
-        self.answer.model = _text(message.get("model")) or self.answer.model
-        self.answer.stop = _text(message.get("stop_reason")) or self.answer.stop
+        self.answer.model = _name(message.get("model")) or self.answer.model
+        self.answer.stop = _name(message.get("stop_reason")) or self.answer.stop
         self.answer.refusal |= message.get("stop_reason") == "refusal"
         for block in _list(message.get("content")):
             self._block(_dict(block))
         usage = _dict(message.get("usage"))
-        self._blocks.update({name: value for name, value in usage.items() if value is not None})
+        # some servers count in the first event and send zeros in the last
+        self._blocks.update({name: value for name, value in usage.items() if value or name not in self._blocks})
         counted = self._blocks
         parts = [_count(counted.get(name)) for name in _MESSAGE_PROMPT]
         known = [part for part in parts if part is not None]
@@ -273,21 +284,22 @@ class Meter:
         kind = _text(event.get("type")) or ""
         if kind in ("response.completed", "response.incomplete", "response.failed"):
             self.answer.complete = True
-            self.answer.calls, self.answer.text = self.answer.calls, self.answer.text
-            self._response({**_dict(event.get("response")), "output": []})
+            response = _dict(event.get("response"))
+            self._response({**response, "output": []} if self._items else response)
             if kind == "response.failed":
-                self.answer.fail(_dict(event.get("response")).get("error"), "response.failed")
+                self.answer.fail(response.get("error"), "response.failed")
         elif kind == "response.created":
-            self.answer.model = _text(_dict(event.get("response")).get("model")) or self.answer.model
+            self.answer.model = _name(_dict(event.get("response")).get("model")) or self.answer.model
         elif kind == "response.output_item.done":
+            self._items += 1
             self._item(_dict(event.get("item")))
         elif kind == "error":
             self.answer.fail(event.get("error") or event, "error")
 
     def _response(self, response: dict[str, Any]) -> None:
-        self.answer.model = _text(response.get("model")) or self.answer.model
-        reason = _text(_dict(response.get("incomplete_details")).get("reason"))
-        self.answer.stop = reason or _text(response.get("status")) or self.answer.stop
+        self.answer.model = _name(response.get("model")) or self.answer.model
+        reason = _name(_dict(response.get("incomplete_details")).get("reason"))
+        self.answer.stop = reason or _name(response.get("status")) or self.answer.stop
         self.answer.refusal |= reason == "content_filter"
         for item in _list(response.get("output")):
             self._item(_dict(item))
@@ -311,15 +323,16 @@ class Meter:
     # --- OpenAI Chat Completions
 
     def _chat(self, chunk: dict[str, Any]) -> None:
-        self.answer.model = _text(chunk.get("model")) or self.answer.model
+        self.answer.model = _name(chunk.get("model")) or self.answer.model
         for choice in _list(chunk.get("choices")):
             message = _dict(_dict(choice).get("message") or _dict(choice).get("delta"))
-            self.answer.text |= bool((_text(message.get("content")) or "").strip())
+            self.answer.text |= _says(message.get("content"))
             self.answer.reasoning |= bool(message.get("reasoning") or message.get("reasoning_content"))
             self.answer.refusal |= bool(_text(message.get("refusal")))
             self.answer.calls += sum(bool(_dict(_dict(call).get("function")).get("name"))
                                      for call in _list(message.get("tool_calls")))  # fmt: skip
-            self.answer.stop = _text(_dict(choice).get("finish_reason")) or self.answer.stop
+            self.answer.calls += bool(_dict(message.get("function_call")).get("name"))
+            self.answer.stop = _name(_dict(choice).get("finish_reason")) or self.answer.stop
             self.answer.refusal |= self.answer.stop == "content_filter"
         usage = _dict(chunk.get("usage"))
         if usage:
@@ -337,7 +350,16 @@ _MESSAGE_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_in
 
 
 def _cost(usage: dict[str, Any]) -> float | None:
-    value = usage.get("cost")
+    """Return what the provider says that a request cost; with a key of one's own upstream, that bill too."""
+    charged, upstream = (
+        _money(usage.get("cost")),
+        _money(_dict(usage.get("cost_details")).get("upstream_inference_cost")),
+    )
+    own_key = usage.get("is_byok") is True or charged == 0
+    return charged + upstream if charged is not None and upstream is not None and own_key else charged
+
+
+def _money(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
 
@@ -362,3 +384,13 @@ def _list(value: Any) -> list[Any]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _name(value: Any) -> str | None:
+    return storable(value) if isinstance(value, str) else None
+
+
+def _says(content: Any) -> bool:
+    """Whether a message's content, a text or a list of parts, holds any text."""
+    parts = [content] if isinstance(content, str) else [_dict(part).get("text") for part in _list(content)]
+    return any((_text(part) or "").strip() for part in parts)

@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
-from aiohttp import ClientError, ClientPayloadError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import (
+    ClientError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    web,
+)
 from multidict import CIMultiDict
 from yarl import URL
 
+from agents.relay.confine import objections
 from agents.relay.ledger import Ending, Exchange
-from agents.relay.meter import Asked, Meter, protocol_of, read_request
+from agents.relay.mask import Mask
+from agents.relay.meter import Asked, Meter, protocol_of, read_request, storable
 
 Authentication = Literal["bearer", "x-api-key", "both"]
 
-_LARGEST_REQUEST = 512 << 20
+_LARGEST_REQUEST = 64 << 20
+_MOST_HELD = 256 << 20  # bytes of all requests that are on their way
 _CONNECT_SECONDS = 60.0
 # Headers that belong to one connection, and those that the relay sets itself.
 _OWN = frozenset(
     ("host", "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
-     "trailer", "transfer-encoding", "upgrade", "content-length", "authorization", "x-api-key", "accept-encoding")
+     "trailer", "transfer-encoding", "upgrade", "expect", "content-length", "authorization", "x-api-key",
+     "accept-encoding")
 )  # fmt: skip
 # What the key is good for: asking models, and which models there are. An agent must not reach the operator's account,
 # files or keys at the provider with it.
 _ASKING = frozenset(("/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/chat/completions"))
-_MODELS = "/v1/models"
+_MODEL = re.compile(r"/v1/models(?:/(?!\.+(?:/|$))[A-Za-z0-9_.:@-]+){0,3}")  # no way up, in no spelling
 _NOT_BACK = _OWN - {"content-length"}
 
 
@@ -50,6 +64,8 @@ class Upstream:
         What the agent must present instead.
     web
         Whether requests may ask the provider to search or fetch the web by itself.
+    model
+        The only model that may be asked where the web may not be; ``None`` for any.
     """
 
     roots: Mapping[str, str]
@@ -57,6 +73,13 @@ class Upstream:
     authentication: Authentication
     token: str
     web: bool = True
+    model: str | None = None
+
+
+class _Held:
+    """How many bytes of requests are held by all of them together."""
+
+    size = 0
 
 
 class _Body:
@@ -66,9 +89,10 @@ class _Body:
     stays a torso, which no provider acts upon.
     """
 
-    def __init__(self, request: web.Request, web_allowed: bool) -> None:
-        self._request, self._web_allowed = request, web_allowed
+    def __init__(self, request: web.Request, upstream: Upstream, held: _Held) -> None:
+        self._request, self._upstream, self._held = request, upstream, held
         self._blocks: list[bytes] = []
+        self._size = 0
         self.received = time.monotonic()  # when all of it was here; until then, when its head was
         self.refusal: tuple[int, str] | None = None
 
@@ -76,15 +100,23 @@ class _Body:
         """Return what has come so far."""
         return b"".join(self._blocks)
 
+    def drop(self) -> None:
+        """Let go of what was kept."""
+        self._held.size -= self._size
+        self._blocks, self._size = [], 0
+
     async def blocks(self) -> AsyncIterator[bytes]:
         """Yield the body; a refusal ends it with an error before its end."""
-        held, size = b"", 0
+        held = b""
         async for block in self._request.content.iter_any():
             self._blocks.append(block)
-            size += len(block)
-            if size > _LARGEST_REQUEST:
+            self._size += len(block)
+            self._held.size += len(block)
+            if self._size > _LARGEST_REQUEST:
                 self._refuse(413, f"the relay passes on requests of at most {_LARGEST_REQUEST >> 20} MiB")
-            if self._web_allowed:
+            if self._held.size > _MOST_HELD:
+                self._refuse(503, f"the relay holds at most {_MOST_HELD >> 20} MiB of requests at a time")
+            if self._upstream.web:
                 yield block
                 continue
             piece, held = held + block[:-1], block[-1:]
@@ -93,11 +125,8 @@ class _Body:
         self.received = time.monotonic()
         if not held:
             return
-        asked = read_request(self.raw())
-        if not asked.readable:
-            self._refuse(400, "the relay cannot read this request, so it cannot tell whether it asks for the web")
-        if asked.web:
-            self._refuse(403, f"this run has no access to the web, and the request asks for it: {', '.join(asked.web)}")
+        if found := objections(self.raw(), self._upstream.model):
+            self._refuse(403, f"this run has its model and no web, and the request holds {', '.join(found)[:300]}")
         yield held
 
     def _refuse(self, status: int, message: str) -> NoReturn:
@@ -115,6 +144,7 @@ class Relay:
         self._number = 0
         self._tools: tuple[str, ...] | None = None
         self._session: ClientSession | None = None
+        self._held = _Held()
         self._heard: dict[int, float] = {}  # of each open exchange, when the provider sent something last
 
     def application(self) -> web.Application:
@@ -133,17 +163,18 @@ class Relay:
             auto_decompress=False,
             trust_env=True,
             skip_auto_headers=("User-Agent",),
+            cookie_jar=DummyCookieJar(),
         ) as self._session:
             yield
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        body = _Body(request, self._upstream.web)
+        body = _Body(request, self._upstream, self._held)
         self._number += 1
         exchange = Exchange(
             number=self._number,
             at=round(body.received - self._begun, 3),
-            method=request.method,
-            path=request.path,
+            method=storable(request.method),
+            path=storable(request.path),
             protocol=protocol_of(request.method, request.path),
             ending="client_gone",  # until something else is known
         )
@@ -157,7 +188,8 @@ class Relay:
             self._describe(exchange, read_request(raw))  # only now: reading megabytes would delay the request
             exchange.seconds = round(now - begun, 3)
             exchange.silent_seconds = round(now - max(begun, self._heard.pop(exchange.number, begun)), 3)
-            self._ledger.write(exchange.model_dump_json(exclude_defaults=True) + "\n")
+            body.drop()
+            self._ledger.write(_line(exchange) + "\n")
             self._ledger.flush()
 
     def _describe(self, exchange: Exchange, asked: Asked) -> None:
@@ -192,25 +224,30 @@ class Relay:
         except (ClientError, TimeoutError, OSError) as error:
             if body.refusal:
                 return _error(exchange, *body.refusal)
-            exchange.ending, exchange.error = "unreachable", f"{type(error).__name__}: {error}"[:500]
+            exchange.ending = "unreachable"
+            exchange.error = self._mask().text(f"{type(error).__name__}: {error}")[:500]
             return _error(exchange, 502, "the relay cannot reach the provider")
         async with answer:
             exchange.status = answer.status
-            exchange.request_id = answer.headers.get("request-id") or answer.headers.get("x-request-id")
+            named = answer.headers.get("request-id") or answer.headers.get("x-request-id")
+            exchange.request_id = named and storable(self._mask().text(named))
             return await self._send_back(request, answer, exchange, body)
 
     async def _send_back(
         self, request: web.Request, answer: ClientResponse, exchange: Exchange, body: _Body
     ) -> web.StreamResponse:
         """Pass an answer on as it comes, and note what it says; an agent that goes away leaves what came until then."""
-        back = CIMultiDict((name, value) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK)
-        response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=back)
+        mask = self._mask()
+        back = CIMultiDict(
+            (name, mask.text(value)) for name, value in answer.headers.items() if name.lower() not in _NOT_BACK
+        )
+        response = web.StreamResponse(status=answer.status, reason=mask.text(answer.reason or ""), headers=back)
         kind, encoding = answer.headers.get("Content-Type", ""), answer.headers.get("Content-Encoding", "")
         meter = Meter(exchange.protocol, answer.status, kind, encoding)
         whole = False
         try:
             await response.prepare(request)
-            cut = await self._copy(answer, request, response, meter, exchange, body)
+            cut = await self._copy(answer, request, response, mask, meter, exchange, body)
             _note(exchange, meter, cut)
             whole = True
             if cut and request.transport is not None:
@@ -228,6 +265,7 @@ class Relay:
         answer: ClientResponse,
         request: web.Request,
         response: web.StreamResponse,
+        mask: Mask,
         meter: Meter,
         exchange: Exchange,
         body: _Body,
@@ -235,18 +273,26 @@ class Relay:
         """Copy the body block by block; return whether the provider cut it. The agent's own end raises."""
         try:
             async for block in answer.content.iter_any():
-                await response.write(block)
                 self._heard[exchange.number] = time.monotonic()
+                shown = mask.feed(block)
+                if shown:
+                    await response.write(shown)
                 if exchange.first_byte_ms is None:
-                    exchange.first_byte_ms = round(1000 * (self._heard[exchange.number] - body.received), 2)
+                    exchange.first_byte_ms = round(1000 * (time.monotonic() - body.received), 2)
                 exchange.response_bytes += len(block)
-                meter.feed(block)
+                meter.feed(shown)
+            if rest := mask.rest():
+                await response.write(rest)
+                meter.feed(rest)
         except (ClientError, ConnectionError, TimeoutError) as error:
             if request.transport is None or request.transport.is_closing():
                 raise
             exchange.error = f"{type(error).__name__}: {error}"[:500]
             return True
         return False
+
+    def _mask(self) -> Mask:
+        return Mask(self._upstream.key)
 
     def _headers(self, request: web.Request) -> CIMultiDict[str]:
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() not in _OWN)
@@ -263,7 +309,25 @@ class Relay:
 def _asks_models(method: str, path: str) -> bool:
     if method == "POST":
         return path in _ASKING
-    return method == "GET" and (path == _MODELS or (path.startswith(f"{_MODELS}/") and ".." not in path))
+    return method == "GET" and _MODEL.fullmatch(path) is not None
+
+
+def _line(exchange: Exchange) -> str:
+    """Return a ledger's line; one that cannot be written whole still says that there was a request."""
+    try:
+        return exchange.model_dump_json(exclude_defaults=True)
+    except ValueError as error:
+        kept = Exchange(
+            number=exchange.number,
+            at=exchange.at,
+            method="?",
+            path="?",
+            protocol=exchange.protocol,
+            status=exchange.status,
+            ending=exchange.ending,
+            error=f"this line could not be written: {type(error).__name__}",
+        )
+        return kept.model_dump_json(exclude_defaults=True)
 
 
 def _note(exchange: Exchange, meter: Meter, cut: bool) -> None:

@@ -22,6 +22,8 @@ def wire_lines(rows: Iterable[Row], width: int) -> list[str]:
 def notes(record: TrialRecord) -> list[str]:
     """Return what stands out in one record."""
     found = [f"WIRE {problem}" for problem in record.wire.get("problems", ())]
+    if unmetered := record.wire.get("unmetered"):
+        found.append(f"USAGE {unmetered} request(s) ended without token counts: tokens and cost are at least these")
     if record.usage_difference:
         signs = ", ".join(f"{name} {value:+d}" for name, value in sorted(record.usage_difference.items()))
         found.append(f"USAGE the agent reports otherwise than metered: {signs}")

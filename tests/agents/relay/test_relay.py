@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +22,7 @@ import pytest
 from agents.endpoints import Provider
 from agents.relay import forward
 from agents.relay.ledger import Exchange, metered_usage, read_ledger
+from agents.relay.mask import Mask
 from agents.relay.meter import Asked, read_request
 from biabench_plugin import model_access
 from tests.model_server import Counts, Fault, ModelServer, Turn
@@ -131,6 +134,13 @@ def test_a_wrong_token_gets_nothing(start: Start) -> None:
         ("POST", "/v1/messages/batches"),
         ("POST", "/x/v1/messages"),
         ("GET", "/v1/models/../keys"),
+        ("GET", "/v1/models/%2e%2e/credits"),
+        ("GET", "/v1/models/.%2e/credits"),
+        ("GET", "/v1/models/%2E%2E/files/file-1/content"),
+        ("GET", "/v1/models/.."),
+        ("GET", "/v1/models/./keys"),
+        ("GET", "/v1/models/m\\..\\..\\keys"),
+        ("GET", "/v1/models/a/b/c/d"),
         ("DELETE", "/v1/models/m"),
         ("POST", "http://x@127.0.0.1:1/v1/messages"),
     ],
@@ -142,6 +152,13 @@ def test_the_key_opens_nothing_but_models(start: Start, method: str, path: str) 
         assert server.everything == []
         for exchange in read_ledger(ledger):
             assert exchange.ending == "refused_by_relay"
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models?limit=5", "/v1/models/maker/m-1.5:free/endpoints"])
+def test_models_can_be_listed(start: Start, path: str) -> None:
+    with ModelServer([Turn(text="no")]) as server, start(server.url) as (port, token, _):
+        ask(port, token, path, {}, method="GET")
+        assert [request.path for request in server.everything] == [path]
 
 
 def test_effort_tools_and_web_are_read_from_the_request(start: Start) -> None:
@@ -170,7 +187,7 @@ def test_a_confined_relay_refuses_what_would_read_the_web(start: Start, length: 
             assert answer.status == status
             assert len(wait_for(ledger, number)) == number
         connection.request("POST", PATHS["chat"], asked[:-1] + ",", {"Authorization": f"Bearer {token}"})
-        assert connection.getresponse().status == 400  # nobody knows what another parser makes of it
+        assert connection.getresponse().status == 403  # nobody knows what another parser makes of it
         assert len(server.requests) == 1  # the provider never had the refused ones whole
         refused, passed, _ = wait_for(ledger, 3)
     assert (refused.ending, refused.web) == ("refused_by_relay", ["plugin web"])
@@ -410,3 +427,105 @@ def test_many_agents_that_go_away_do_not_hold_the_relay_up(start: Start) -> None
             connection.close()
         assert ask(port, token, PATHS["messages"], body("messages"))[0] == 200
         assert len(wait_for(ledger, 121)) == 121
+
+
+# --- what a provider repeats, and what a ledger can hold -------------------------------------------------------------
+
+
+def test_a_key_that_the_provider_repeats_reaches_nobody(start: Start) -> None:
+    """Some quote it in their errors; a record or an agent must not have it, wherever blocks are cut."""
+    said = json.dumps({"error": {"type": "authentication_error", "message": f"Incorrect API key provided: {KEY}."}})
+    head = f"HTTP/1.1 401 Unauthorized\r\nX-Echo: {KEY}\r\nContent-Type: application/json\r\n"
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+
+    def answer() -> None:
+        for cut in range(len(said)):
+            provider, _ = listener.accept()
+            provider.recv(1 << 16)
+            provider.sendall(f"{head}Content-Length: {len(said)}\r\nConnection: close\r\n\r\n{said[:cut]}".encode())
+            time.sleep(0.005)
+            provider.sendall(said[cut:].encode())
+            provider.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    with start(f"http://127.0.0.1:{listener.getsockname()[1]}") as (port, token, ledger):
+        for _ in said:
+            status, headers, raw = ask(port, token, PATHS["messages"], body("messages"))
+            assert (status, headers["x-echo"]) == (401, "*" * len(KEY))
+            assert raw.decode() == said.replace(KEY, "*" * len(KEY))
+        assert KEY not in ledger.read_text()
+        assert "Incorrect API key provided: ***" in ledger.read_text()
+    listener.close()
+
+
+def test_a_mask_delays_nothing_but_what_may_be_the_key() -> None:
+    mask = Mask("sk-abcdefgh")
+    assert mask.feed(b"data: one\n\n") == b"data: one\n\n"
+    assert mask.feed(b"two s") == b"two "
+    assert mask.feed(b"k-abc") == b""
+    assert mask.feed(b"x") == b"sk-abcx"
+    assert mask.feed(b"sk-abcdefgh sk-abcdefg") == b"*********** "
+    assert mask.rest() == b"sk-abcdefg"
+    assert Mask("x").feed(b"xyx") == b"xyx"  # a placeholder is no secret
+    assert Mask('a"/bcdefg').text(json.dumps('a"/bcdefg')) == '"' + "*" * 10 + '"'
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "m\ud83d"},
+        {"model": "m", "tools": [{"type": "function", "function": {"name": "\ud83d"}}]},
+        {"model": "m", "reasoning_effort": "\udfff"},
+        {"model": "m" * 3_000_000, "tools": [{"name": f"{number}" * 300} for number in range(5000)]},
+    ],
+    ids=["model", "tool", "effort", "megabytes"],
+)
+def test_no_request_is_missing_in_the_ledger(start: Start, asked: dict[str, Any]) -> None:
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        assert ask(port, token, PATHS["chat"], body("chat") | asked)[0] == 200
+        (row,) = wait_for(ledger, 1)
+    assert row.ending == "complete"
+    assert row.input_tokens is not None
+    assert row.model is not None
+    assert row.model.startswith("m")
+    assert ledger.stat().st_size < 300_000
+
+
+def test_surrogates_in_an_answer_leave_its_line(start: Start) -> None:
+    fault = Fault(status=400, message="bad \ud83d")
+    with ModelServer([Turn(fault=fault)]) as server, start(server.url) as (port, token, ledger):
+        assert ask(port, token, PATHS["messages"], body("messages"))[0] == 400
+        (row,) = wait_for(ledger, 1)
+    assert row.error == "bad ?"
+
+
+def test_expect_is_answered_by_the_relay_alone(start: Start) -> None:
+    """A provider that ignores it would wait for a body that the relay waits to send."""
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, _):
+        assert ask(port, token, PATHS["chat"], body("chat", user="x" * 2_000_000), Expect="100-continue")[0] == 200
+        assert "expect" not in server.requests[0].headers
+
+
+def test_redirects_and_cookies_stay_with_the_agent(start: Start) -> None:
+    """A redirect would carry the key to another host; a cookie belongs to one answer."""
+    fault = Fault(status=307, message="elsewhere", headers={"Location": "/v1/keys", "Set-Cookie": "a=b"})
+    with ModelServer([Turn(fault=fault)]) as server, start(server.url) as (port, token, _):
+        for _ in range(2):
+            assert ask(port, token, PATHS["messages"], body("messages"))[0] == 307
+        assert [request.path for request in server.everything] == [PATHS["messages"]] * 2
+        assert "cookie" not in server.everything[1].headers
+
+
+def test_a_request_that_is_too_large_is_refused(start: Start) -> None:
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        agent = socket.create_connection(("127.0.0.1", port), timeout=20)
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\nContent-Length: {1 << 30}\r\n\r\n"
+        agent.sendall(head.encode())
+        with contextlib.suppress(OSError):
+            for _ in range(80):
+                agent.sendall(b"x" * (1 << 20))
+        assert b" 413 " in agent.recv(1 << 10)
+        agent.close()
+        assert wait_for(ledger, 1)[0].ending == "refused_by_relay"
+        assert server.requests == []
