@@ -96,6 +96,10 @@ def _foreign(tool: Any) -> str | None:
         return f"{name:.60}"
     if kind is None:
         return None if "input_schema" in tool and isinstance(name, str) else "a tool without a type"
+    if kind == "namespace":  # a group of tools, as Codex has them
+        members = tool.get("tools")
+        found = [_foreign(member) for member in members] if isinstance(members, list) else ["a group that is no list"]
+        return next((one for one in found if one is not None), None)
     return None if isinstance(kind, str) and _TOOLS.fullmatch(kind) else f"{kind!s:.60}"
 
 

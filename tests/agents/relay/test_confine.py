@@ -21,6 +21,7 @@ HARMLESS: dict[str, dict[str, Any]] = {
     "functions": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"$schema": "http://j/s"}}}]},
     "anthropic tool": {"tools": [{"name": "Bash", "input_schema": {"properties": {"url": {"type": "string"}}}}]},
     "client side": {"tools": [{"type": "bash_20250124", "name": "bash"}, {"type": "custom", "name": "apply_patch"}]},
+    "group": {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}]},
     "image": content({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}),
     "image as text": content({"type": "input_image", "image_url": "data:image/png;base64,AAAA"}),
     "file": content({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "A"}}),
