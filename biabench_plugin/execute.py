@@ -19,6 +19,7 @@ from typing import Any
 
 from agents.base import Agent, Evidence, Launch, Session, Usage
 from agents.pricing import priced
+from agents.relay.ledger import FILE_NAME as LEDGER
 from agents.relay.ledger import Exchange, read_ledger
 from agents.signals import difference, effort_on_wire, merge_usage, weigh, wire
 from agents.transcript import FILE_NAME as TRANSCRIPT
@@ -182,6 +183,9 @@ def run_attempt(
     except (SupervisionError, RelayError) as error:  # what watches or serves the agent failed: not the agent's fault
         attempt.discard(keep=True)
         record = fault(folder, agent, host, data, gpu, str(error), resume_key, attempt.number)
+        with suppress(ValueError, OSError):  # what was asked until then was paid for
+            exchanges = read_ledger(attempt.path / LEDGER)
+            record = record.model_copy(update=_metered(agent, trial, Evidence(), exchanges))
         return record, write_record(record, attempt.path)
     except BaseException:
         attempt.discard()

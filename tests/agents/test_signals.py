@@ -92,6 +92,35 @@ def test_last_is_what_ended_last_and_asked_a_model() -> None:
     assert found.infrastructure is not None
 
 
+def test_another_model_decides_nothing_where_the_right_one_was_asked() -> None:
+    """An agent must not excuse its run by a last request that fails for sure."""
+    foreign = row(2, model="nope", status=404, error_type="not_found_error")
+    assert weigh([GOOD, foreign], Evidence(), budget_seconds=100, model="m").infrastructure is None
+    assert weigh([foreign], Evidence(), budget_seconds=100, model="m").infrastructure is not None
+    unread = row(3, model=None, status=413, error_type="request_too_large")
+    assert "size limit" in weigh([GOOD, unread], Evidence(), budget_seconds=100, model="m").review[0]
+
+
+def test_requests_that_were_not_read_whole_are_no_problem_of_the_wire() -> None:
+    found = wire([GOOD, row(2, model=None, effort=None, status=413, ending="truncated")], model="m", effort="medium")
+    assert found["problems"] == []
+    assert (found["requests"], found["not_read"], found["models"]) == (2, 1, {"m": 1})
+    assert effort_on_wire([GOOD, row(2, model=None, effort=None)]) == "medium"
+
+
+def test_answers_without_counts_are_counted() -> None:
+    cut = row(2, ending="client_gone", input_tokens=None, output_tokens=None)
+    refused = row(3, ending="refused_by_relay", status=None, input_tokens=None, output_tokens=None)
+    failed = row(4, status=500, error_type="api_error", input_tokens=None, output_tokens=None)
+    assert wire([GOOD, cut, refused, failed], model="m", effort=None)["unmetered"] == 1
+
+
+def test_a_cost_that_lacks_a_request_is_no_cost() -> None:
+    costly = row(2, output_tokens=0, cost_usd=None, input_tokens=100_000)
+    assert merge_usage(Usage(), [GOOD.model_copy(update={"cost_usd": 0.5})]).cost_usd == 0.5
+    assert merge_usage(Usage(), [GOOD.model_copy(update={"cost_usd": 0.5}), costly]).cost_usd is None
+
+
 def test_an_agent_cannot_claim_a_fault_that_the_relay_did_not_see() -> None:
     claimed = Evidence(refused="I was refused", infrastructure="HTTP 429")
     found = weigh([GOOD], claimed, budget_seconds=100.0)
