@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -214,14 +215,14 @@ def _call(kind: str, item: dict[str, Any], *, done: bool) -> dict[str, Any]:
     return {"text": json.dumps(given), "images_viewed": [path] if is_image(path) else []}
 
 
-_SHELL = re.compile(r"^(?:/usr)?(?:/bin/)?(?:ba|z)?sh -l?c (?P<quote>['\"])(?P<code>.*)(?P=quote)$", re.DOTALL)
+_SHELL = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|z)?sh")
 
 
 def _unwrapped(command: str) -> str:
     """Return a command without the shell that Codex wraps around it."""
-    found = _SHELL.match(command)
-    if found is None:
+    try:
+        words = shlex.split(command)
+    except ValueError:
         return command
-    if found["quote"] == "'":
-        return found["code"].replace("'\"'\"'", "'").replace("'\\''", "'")
-    return re.sub(r"\\([\"\\$`])", r"\1", found["code"])
+    wrapped = len(words) == 3 and _SHELL.fullmatch(words[0]) and words[1] in ("-c", "-lc")
+    return words[2] if wrapped else command

@@ -1,7 +1,7 @@
 """What runs cost: the providers' bills joined to attempts, beside what was metered.
 
 A bill never replaces what was metered: both are kept, each with where it came from. An attempt's bills lie in
-``<attempt>/bills.json``; importing the same export twice changes nothing.
+``<attempt>/bills.json``; a charge counts once, however many exports hold it, and importing one again changes nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,7 @@ JoinedBy = Literal["run", "request", "time and model"]
 
 # Names of columns in exports, in the order of preference; `--column ours=theirs` adds one.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "cost": ("cost_usd", "cost", "total_cost", "usage", "amount_usd", "amount", "cost_total"),
+    "cost": ("cost_usd", "cost", "total_cost", "amount_usd", "amount", "cost_total"),
     "run": ("run_folder", "trial", "run", "run_id"),
     "agent": ("agent", "agent_name", "app_name", "app"),
     "request": ("request_id", "generation_id", "id"),
@@ -44,7 +45,7 @@ class BillError(RecordError):
 
 
 class Bill(BaseModel):
-    """The part of one export that belongs to one attempt."""
+    """The part of one export that belongs to one attempt; ``charges`` tells its rows from those of other exports."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,6 +55,7 @@ class Bill(BaseModel):
     rows: int
     cost_usd: float
     joined_by: list[JoinedBy]
+    charges: list[str] = Field(default_factory=list)
 
 
 class Bills(BaseModel):
@@ -81,11 +83,23 @@ class Charge:
     model: str | None
     time: datetime | None
 
+    @property
+    def identity(self) -> str:
+        """What tells it from other charges in any export: its cost, and its id or else all that is known of it."""
+        when = self.time and self.time.astimezone(UTC).isoformat()
+        known = (self.request,) if self.request is not None else (self.run, self.agent, self.model, when)
+        return hashlib.sha256(repr((known, round(self.cost_usd, 6))).encode()).hexdigest()[:24]
+
 
 @dataclass
 class Imported:
-    """What an import did. ``left`` holds rows that belong to no attempt, or to more than one, with why."""
+    """What an import did.
 
+    ``left`` holds rows that belong to no attempt, or to more than one, with why; ``before`` counts rows that another
+    export has booked already.
+    """
+
+    before: int = 0
     attempts: dict[Path, Bill] = field(default_factory=dict)
     left: list[tuple[Charge, str]] = field(default_factory=list)
 
@@ -126,7 +140,10 @@ def read_export(path: Path, columns: Mapping[str, str] | None = None) -> list[Ch
 def _rows(text: str, path: Path) -> list[dict[str, Any]]:
     start = text.lstrip()[:1]
     if start not in ("{", "["):
-        return list(csv.DictReader(io.StringIO(text)))
+        try:
+            return list(csv.DictReader(io.StringIO(text)))
+        except csv.Error as error:
+            raise BillError(f"{path}: cannot be read as CSV: {error}") from error
     try:
         found = json.loads(text)
     except ValueError:
@@ -166,7 +183,7 @@ def _charge(number: int, row: Mapping[str, Any], names: Mapping[str, str], path:
         cost = float((raw or "").lstrip("$"))
     except ValueError:
         raise BillError(f"{path}: row {number}: the cost {raw!r} is no number") from None
-    if not 0 <= cost < 1e9:
+    if not abs(cost) < 1e9:  # negative is a refund
         raise BillError(f"{path}: row {number}: the cost {raw!r} is not a sum of money")
     return Charge(number, cost, text("run"), text("agent"), text("request"), text("model"), _moment(text("time")))
 
@@ -251,25 +268,34 @@ def import_bill(path: Path, campaign: Path, columns: Mapping[str, str] | None = 
     attempts = list(_attempts(campaign))
     if not attempts:
         raise BillError(f"{campaign}: holds no record of an attempt")
-    parts: dict[Path, list[tuple[Charge, JoinedBy]]] = {}
+    parts: dict[Path, list[tuple[Charge, JoinedBy, str]]] = {}
     result = Imported()
+    alike: Counter[str] = Counter()
     for charge in charges:
+        alike[charge.identity] += 1  # two equal rows of one export are two charges
         attempt, how = _join(charge, attempts)
         if attempt is None:
             result.left.append((charge, how))
         else:
-            parts.setdefault(attempt.folder, []).append((charge, how))  # type: ignore[arg-type]
-    for folder, rows in parts.items():
+            mark = f"{charge.identity}-{alike[charge.identity]}"
+            parts.setdefault(attempt.folder, []).append((charge, how, mark))  # type: ignore[arg-type]
+    for folder, found in parts.items():
+        kept = [known for known in read_bills(folder).bills if known.sha256 != digest]
+        booked = {mark for known in kept for mark in known.charges}
+        rows = [row for row in found if row[2] not in booked]
+        result.before += len(found) - len(rows)
+        if not rows:
+            continue
         bill = Bill(
             export=path.name,
             sha256=digest,
             imported=datetime.now(UTC),
             rows=len(rows),
-            cost_usd=round(sum(charge.cost_usd for charge, _ in rows), 10),
-            joined_by=sorted({way for _, way in rows}),
+            cost_usd=round(sum(charge.cost_usd for charge, _, _ in rows), 10),
+            joined_by=sorted({way for _, way, _ in rows}),
+            charges=[mark for _, _, mark in rows],
         )
         result.attempts[folder] = bill
-        kept = [known for known in read_bills(folder).bills if known.sha256 != digest]
         write_atomically(folder / FILE_NAME, Bills(bills=[*kept, bill]).model_dump_json(indent=1) + "\n")
     return result
 

@@ -38,11 +38,20 @@ def cannot_run(agent: Agent, reason: str) -> str:
     return f"{agent.name} cannot run here: {reason}"
 
 
-def examine_agent(name: str) -> Finding:
-    """Examine one agent, with the default provider and its key; raise ``ValueError`` for an unknown one."""
+def examine_agent(name: str, provider: str | None = None, key_variable: str | None = None) -> Finding:
+    """Examine one agent, with its provider (by default the usual one) and key.
+
+    Raises ``ValueError`` for an agent that nobody knows. What an agent of another package raises is its problem.
+    """
     agent = load_agent(name)
-    installed = getattr(agent, "installed", lambda: agent.version)()
-    reason = agent.unavailable() or missing_key(agent, Configuration(agent=name))
+    try:
+        installed = getattr(agent, "installed", lambda: agent.version)()
+        configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
+        reason = agent.unavailable() or missing_key(agent, configuration)
+    except ValueError as error:
+        return Finding(name, "not known", cannot_run(agent, str(error)))
+    except Exception as error:  # whatever it is, the other agents are still examined
+        return Finding(name, "not known", cannot_run(agent, f"its wrapper raised {type(error).__name__}: {error}"))
     return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))
 
 
@@ -65,9 +74,11 @@ def examine_host() -> list[Finding]:
     ]
 
 
-def examine(names: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
+def examine(
+    names: Sequence[str], provider: str | None = None, key_variable: str | None = None
+) -> tuple[list[Finding], list[Finding]]:
     """Examine the host and the agents named, or all of them."""
-    return examine_host(), [examine_agent(name) for name in names or sorted(known_agents())]
+    return examine_host(), [examine_agent(name, provider, key_variable) for name in names or sorted(known_agents())]
 
 
 # --- install --------------------------------------------------------------------------------------------------------

@@ -39,6 +39,12 @@ def _register(references: list[str] | None) -> None:
 def doctor(
     agents: Annotated[list[str] | None, typer.Argument(metavar="AGENT…", help="Agents; default: all.")] = None,
     agent_class: AgentClasses = None,
+    provider: Annotated[
+        str | None, typer.Option(help="Where the model is, as for pytest; default: OpenRouter.")
+    ] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(help="Variable that holds the key; default: the provider's own.")
+    ] = None,
 ) -> None:
     """Say what can run on this host, and for what cannot, the exact fix.
 
@@ -48,7 +54,7 @@ def doctor(
 
     _register(agent_class)
     try:
-        host, found = examine(agents or ())
+        host, found = examine(agents or (), provider, key_variable)
     except ValueError as error:
         stop(str(error))
     width = max(len(finding.name) for finding in (*host, *found))
@@ -192,6 +198,8 @@ def import_cost(
         print(f"NOT JOINED row {charge.number} (${charge.cost_usd:.4f}): {why}")
     left = sum(charge.cost_usd for charge, _ in result.left)
     rest = f"${left:.4f} in {len(result.left)} rows not joined"
+    if result.before:
+        rest += f"; {result.before} rows were booked before, from another export"
     print(f"${result.billed_usd:.4f} joined to {len(result.attempts)} runs; {rest}")
     if result.left:
         raise typer.Exit(1)

@@ -27,4 +27,6 @@ def notes(record: TrialRecord) -> list[str]:
     if record.usage_difference:
         signs = ", ".join(f"{name} {value:+d}" for name, value in sorted(record.usage_difference.items()))
         found.append(f"USAGE the agent reports otherwise than metered: {signs}")
+    if record.transcript_problem is not None:
+        found.append(f"TRANSCRIPT {record.transcript_problem}")
     return found + [f"REVIEW {note}" for note in record.review]

@@ -79,6 +79,30 @@ def test_a_missing_key_is_named_by_doctor_and_skip_in_the_same_words(
     assert words in done.out.replace("\n", "")
 
 
+def test_doctor_takes_the_provider_that_the_trials_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    monkeypatch.setenv("MINE", "x")
+    assert call("doctor", "api").exit_code == 1
+    assert call("doctor", "api", "--provider", "anthropic").exit_code == 0
+    assert call("doctor", "api", "--key-variable", "MINE").exit_code == 0
+    wrong = call("doctor", "codex", "--provider", "anthropic")
+    assert wrong.exit_code == 1
+    assert "FIX codex" in wrong.output
+    assert "Traceback" not in wrong.output
+
+
+def test_a_wrapper_that_raises_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise RuntimeError("no such planet")
+
+    monkeypatch.setattr("agents.api.Api.unavailable", broken)
+    done = call("doctor", "api", "replay")
+    assert done.exit_code == 1
+    assert "api cannot run here: its wrapper raised RuntimeError: no such planet" in done.output
+    assert "ok  replay" in done.output
+
+
 def test_each_missing_thing_of_an_agent_is_named_in_turn(
     nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -256,11 +280,36 @@ def test_a_bill_is_joined_by_run_request_and_time(store: Callable[..., Path], tm
     assert line.split() == ["codex[m-brief]", "2", "2.0000", "0.8750", "relay"]  # metered and billed side by side
 
 
+def test_a_charge_counts_once_however_many_exports_hold_it(store: Callable[..., Path], tmp_path: Path) -> None:
+    folder, campaign = store(1, usage=USED), tmp_path / "campaign"
+    (folder / "relay.jsonl").write_text(
+        "".join(json.dumps({"number": number, "request_id": f"gen-{number}"}) + "\n" for number in range(5))
+    )
+    at = (START + timedelta(hours=1, minutes=1)).isoformat()
+    exports = {
+        "week.csv": ["gen-1,,,0.10", "gen-2,,,0.20", f",{at},m,0.5", f",{at},m,0.5"],  # two equal rows are two charges
+        "month.csv": ["gen-1,,,0.10", "gen-2,,,0.20", f",{at},m,0.5", f",{at},m,0.5", "gen-3,,,0.40", "gen-1,,,-0.05"],
+    }
+    said = []
+    for name, rows in exports.items():
+        path = tmp_path / name
+        path.write_text("\n".join(["id,time,model,cost", *rows]) + "\n")
+        for _ in range(2):
+            said.append(call("cost", "import", path, "--campaign", campaign).output)
+    assert billing.read_bills(folder).cost_usd == pytest.approx(0.1 + 0.2 + 0.5 + 0.5 + 0.4 - 0.05)
+    assert "4 rows were booked before, from another export" in said[2]
+    path.write_text("id,time,model,cost\ngen-3,,,0.40\n")
+    assert "1 rows were booked before" in call("cost", "import", path, "--campaign", campaign).output
+    (folder / "bills.json").write_text('{"bills": [{"export": "old.csv", "sha256": "0", "rows": 1, "cost_usd": 2, '
+                                       '"imported": "2026-03-05T00:00:00Z", "joined_by": ["run"]}]}')  # fmt: skip
+    assert billing.read_bills(folder).cost_usd == 2  # of a version that did not keep charges
+
+
 def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp_path: Path) -> None:
     for repeat in (1, 2):
         store(repeat, started=START)
     export = tmp_path / "bill.json"
-    export.write_text(json.dumps({"data": [{"timestamp": "2026-03-04T10:01:00Z", "model": "m", "usage": 3}]}))
+    export.write_text(json.dumps({"data": [{"timestamp": "2026-03-04T10:01:00Z", "model": "m", "cost": 3}]}))
     done = call("cost", "import", export, "--campaign", tmp_path / "campaign")
     assert "2 attempts fit by time and model" in done.output
     assert done.exit_code == 1
@@ -271,7 +320,9 @@ def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp
     [
         ("a,b\n1,2\n", "no column with a cost"),
         ("cost\nfree\n", "row 1: the cost 'free' is no number"),
-        ("cost\n-1\n", "not a sum of money"),
+        ("cost\nnan\n", "not a sum of money"),
+        ("run,usage\na,12345\n", "no column with a cost"),
+        ("cost\n" + "1" * 200_000 + "\n", "cannot be read as CSV"),
         ("cost\n", "found none"),
         ("{bad", "neither JSON nor JSON lines"),
         ("[1]", "expected a list of objects"),
