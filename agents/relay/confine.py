@@ -1,7 +1,8 @@
 """Where the relay is all the network: what a request must not hold, because the provider would read the web for it.
 
-What is known to be harmless passes, and nothing else does: providers add ways to the web faster than a list of them
-could follow. The whole body is read, unlike elsewhere in the relay.
+Of fields and tools what is known to be harmless passes, and nothing else does: providers add ways to the web faster
+than a list of them could follow. Content passes unless an address stands where a provider would fetch it. All of a body
+is read, unlike elsewhere in the relay.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# Fields by which a provider searches, fetches, runs something of its own, or takes a request that is stored with it.
+# Fields of the three protocols, and of servers that extend them, by which nothing is fetched or run elsewhere.
 _FIELDS = frozenset(
-    ("plugins", "mcp_servers", "models", "preset", "prompt", "container", "search_parameters", "enable_search",
-     "web_search", "web_search_options", "search", "tool_resources", "background", "agent", "assistant")
+    ("model", "messages", "system", "input", "instructions", "tools", "tool_choice", "functions", "function_call",
+     "parallel_tool_calls", "max_tool_calls", "stream", "stream_options", "max_tokens", "max_completion_tokens",
+     "max_output_tokens", "temperature", "top_p", "top_k", "top_a", "min_p", "stop", "stop_sequences", "seed", "n",
+     "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "logprobs", "top_logprobs",
+     "metadata", "client_metadata", "user", "safety_identifier", "thinking", "output_config", "output_format",
+     "reasoning", "reasoning_effort", "include_reasoning", "enable_thinking", "chat_template_kwargs", "verbosity",
+     "text", "response_format", "modalities", "include", "store", "truncation", "context_management", "cache_control",
+     "prompt_cache_key", "prompt_cache_retention", "service_tier", "speed", "usage", "provider", "transforms")
 )  # fmt: skip
 # Kinds of tools that the agent itself carries out.
 _TOOLS = re.compile(
@@ -26,7 +33,6 @@ _PLACES = frozenset(
     ("url", "uri", "imageurl", "fileurl", "videourl", "audiourl", "documenturl", "filedata", "fileuri", "href", "src")
 )
 _ARGUMENTS = frozenset(("input", "arguments", "input_schema", "parameters", "schema", "json_schema", "metadata"))
-_KNOWN = ("model", "messages", "input", "system", "instructions", "tools", "tool_choice", "stream")
 
 
 class _Twice(ValueError):
@@ -66,12 +72,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _objections(body: dict[str, Any], model: str | None) -> Iterator[str]:
-    for name in body:
-        plain = name.strip().lower()
-        if plain != name and plain in (*_KNOWN, *_FIELDS):
-            yield f"the field {name!r:.60}"
-        if plain in _FIELDS and body[name] not in (None, [], {}, False, ""):
-            yield f"the field {name}"
+    for name, value in body.items():
+        if name not in _FIELDS and value not in (None, [], {}, False, ""):
+            yield f"the field {name:.60}"
     asked = body.get("model")
     if isinstance(asked, str) and asked.endswith(":online"):
         yield "model :online"
