@@ -172,7 +172,8 @@ def import_cost(
 ) -> None:
     """Join a billing export to a campaign's runs; what was metered stays beside it.
 
-    A row is joined by the run it names, else by the request's id in the relay's ledger, else by time and model.
+    A row is joined by the run it names, else by the request's id in the relay's ledger, else by time and model. One
+    that an import has booked before, of this export or of another, is not billed again.
     Exit status: 0 every row was joined, 1 some were not, 2 misuse.
     """
     from biabench_plugin.billing import COLUMNS, BillError, import_bill
@@ -193,6 +194,9 @@ def import_cost(
     left = sum(charge.cost_usd for charge, _ in result.left)
     rest = f"${left:.4f} in {len(result.left)} rows not joined"
     print(f"${result.billed_usd:.4f} joined to {len(result.attempts)} runs; {rest}")
+    if result.before:
+        before = sum(charge.cost_usd for charge in result.before)
+        print(f"${before:.4f} in {len(result.before)} rows booked before")
     if result.left:
         raise typer.Exit(1)
 

@@ -250,8 +250,9 @@ def test_a_bill_is_joined_by_run_request_and_time(store: Callable[..., Path], tm
     assert (bill.cost_usd, bill.rows, bill.joined_by) == (0.625, 2, ["request", "time and model"])
     assert (bill.export, len(bill.sha256)) == ("activity.csv", 64)
 
-    call("cost", "import", export, "--campaign", campaign)  # again: nothing changes
-    assert billing.read_bills(second).cost_usd == 0.625
+    again = call("cost", "import", export, "--campaign", campaign)  # nothing changes
+    assert "$0.8750 in 3 rows booked before" in again.output
+    assert billing.read_bills(second).bills == [bill]
     (line,) = [line for line in call("cost", "show", campaign).output.splitlines() if line.startswith("codex")]
     assert line.split() == ["codex[m-brief]", "2", "2.0000", "0.8750", "relay"]  # metered and billed side by side
 
@@ -260,7 +261,7 @@ def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp
     for repeat in (1, 2):
         store(repeat, started=START)
     export = tmp_path / "bill.json"
-    export.write_text(json.dumps({"data": [{"timestamp": "2026-03-04T10:01:00Z", "model": "m", "usage": 3}]}))
+    export.write_text(json.dumps({"data": [{"timestamp": "2026-03-04T10:01:00Z", "model": "m", "cost": 3}]}))
     done = call("cost", "import", export, "--campaign", tmp_path / "campaign")
     assert "2 attempts fit by time and model" in done.output
     assert done.exit_code == 1
@@ -271,7 +272,10 @@ def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp
     [
         ("a,b\n1,2\n", "no column with a cost"),
         ("cost\nfree\n", "row 1: the cost 'free' is no number"),
-        ("cost\n-1\n", "not a sum of money"),
+        ("cost\nnan\n", "not a sum of money"),
+        ("cost\n-inf\n", "not a sum of money"),
+        ("model,usage\nm,1200\n", "no column with a cost"),  # tokens, not dollars
+        ("cost,note\n1," + "x" * 200_000 + "\n", "field larger than field limit"),
         ("cost\n", "found none"),
         ("{bad", "neither JSON nor JSON lines"),
         ("[1]", "expected a list of objects"),
@@ -285,6 +289,69 @@ def test_an_unfit_export_is_named(store: Callable[..., Path], tmp_path: Path, te
     assert done.exit_code == 2
     assert message in done.output
     assert str(export) in done.output.replace("\n", "")
+
+
+RUN = "runs/cell_counting/codex+m-brief/r1/attempt-1"
+
+
+@pytest.mark.parametrize("order", [("week", "month"), ("month", "week"), ("week", "month", "week", "month")])
+@pytest.mark.parametrize("named", [True, False])
+def test_exports_that_overlap_bill_each_charge_once(
+    store: Callable[..., Path], tmp_path: Path, named: bool, order: tuple[str, ...]
+) -> None:
+    folder = store(1)
+    rows = [
+        {"id": "gen-1", "run": RUN, "time": "2026-03-04T11:01:00Z", "model": "m", "cost": "0.25"},
+        {"id": "gen-2", "run": RUN, "time": "2026-03-04T11:01:00Z", "model": "m", "cost": "0.25"},  # as the first one
+        {"id": "gen-3", "run": RUN, "time": "2026-03-04T11:02:00+00:00", "model": "m", "cost": "1"},
+    ]
+    if not named:
+        rows = [{name: value for name, value in row.items() if name != "id"} for row in rows]
+    for name, held in (("week", rows[:2]), ("month", rows)):
+        (tmp_path / name).write_text(json.dumps(held))
+    outputs = [call("cost", "import", tmp_path / name, "--campaign", tmp_path / "campaign").output for name in order]
+    assert billing.read_bills(folder).cost_usd == 1.5
+    assert sum(bill.rows for bill in billing.read_bills(folder).bills) == 3
+    assert "booked before" not in outputs[0]
+    assert "$0.5000 in 2 rows booked before" in outputs[1]
+
+
+def test_the_same_export_read_otherwise_takes_the_place_of_what_it_was(
+    store: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = store(1)
+    export = tmp_path / "bill.csv"
+    export.write_text(f"id,run,cost,paid\n1,{RUN},9,0.5\n")
+    words = ("cost", "import", export, "--campaign", tmp_path / "campaign")
+    call(*words)
+    assert "booked before" not in call(*words, "--column", "cost=paid").output
+    assert billing.read_bills(folder).cost_usd == 0.5
+
+
+def test_a_refund_lowers_the_bill(store: Callable[..., Path], tmp_path: Path) -> None:
+    folder = store(1)
+    for name, rows in (("week", ("1,{},$2",)), ("month", ("1,{},-$0.50", "1,{},$2"))):  # newest first, with the same id
+        export = tmp_path / name
+        export.write_text("\n".join(["id,run,cost", *(row.format(RUN) for row in rows)]))
+        done = call("cost", "import", export, "--campaign", tmp_path / "campaign")
+        assert done.exit_code == 0, done.output
+    assert billing.read_bills(folder).cost_usd == 1.5
+
+
+def test_a_bill_of_an_earlier_version_is_read_and_replaced_by_its_own_export(
+    store: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = store(1)
+    export = tmp_path / "bill.csv"
+    export.write_text(f"id,run,cost\n1,{RUN},0.5\n")
+    call("cost", "import", export, "--campaign", tmp_path / "campaign")
+    stored = json.loads((folder / "bills.json").read_text())
+    assert stored["bills"][0].pop("charges") == ["id 1 #1"]
+    (folder / "bills.json").write_text(json.dumps(stored))
+    assert billing.read_bills(folder).cost_usd == 0.5
+    call("cost", "import", export, "--campaign", tmp_path / "campaign")
+    (bill,) = billing.read_bills(folder).bills
+    assert (bill.cost_usd, bill.charges) == (0.5, ["id 1 #1"])
 
 
 def test_other_names_of_columns_can_be_given(store: Callable[..., Path], tmp_path: Path) -> None:
