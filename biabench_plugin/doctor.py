@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from agents import AGENTS, known_agents, load_agent
 from agents.base import Agent
+from agents.endpoints import find_provider
 from biabench_plugin import checkout, gpu
 from biabench_plugin.campaign import Configuration
 from biabench_plugin.isolation import containment_for
@@ -38,11 +41,32 @@ def cannot_run(agent: Agent, reason: str) -> str:
     return f"{agent.name} cannot run here: {reason}"
 
 
-def examine_agent(name: str) -> Finding:
-    """Examine one agent, with the default provider and its key; raise ``ValueError`` for an unknown one."""
+def check_access(provider: str | None, key_variable: str | None) -> None:
+    """Raise ``ValueError`` for a provider or a name of a variable that a session of trials would refuse too."""
+    find_provider(provider)
+    try:
+        Configuration(agent="any", key_variable=key_variable)
+    except ValidationError as error:
+        raise ValueError(f"--key-variable={key_variable}: {error.errors()[0]['msg']}") from error
+
+
+def examine_agent(name: str, *, provider: str | None = None, key_variable: str | None = None) -> Finding:
+    """Examine one agent, with a provider (``None``: the default one) and its key.
+
+    That the provider does not speak the agent's protocol is a finding, since it may speak another agent's.
+
+    Raises
+    ------
+    ValueError
+        For an unknown agent.
+    """
     agent = load_agent(name)
+    configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
     installed = getattr(agent, "installed", lambda: agent.version)()
-    reason = agent.unavailable() or missing_key(agent, Configuration(agent=name))
+    try:
+        reason = agent.unavailable() or missing_key(agent, configuration)
+    except ValueError as error:
+        reason = str(error)
     return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))
 
 
@@ -65,9 +89,14 @@ def examine_host() -> list[Finding]:
     ]
 
 
-def examine(names: Sequence[str]) -> tuple[list[Finding], list[Finding]]:
-    """Examine the host and the agents named, or all of them."""
-    return examine_host(), [examine_agent(name) for name in names or sorted(known_agents())]
+def examine(
+    names: Sequence[str], *, provider: str | None = None, key_variable: str | None = None
+) -> tuple[list[Finding], list[Finding]]:
+    """Examine the host and the agents named, or all of them; raise ``ValueError`` where something named is unfit."""
+    check_access(provider, key_variable)
+    return examine_host(), [
+        examine_agent(name, provider=provider, key_variable=key_variable) for name in names or sorted(known_agents())
+    ]
 
 
 # --- install --------------------------------------------------------------------------------------------------------

@@ -39,6 +39,12 @@ def _register(references: list[str] | None) -> None:
 def doctor(
     agents: Annotated[list[str] | None, typer.Argument(metavar="AGENT…", help="Agents; default: all.")] = None,
     agent_class: AgentClasses = None,
+    provider: Annotated[
+        str | None, typer.Option(metavar="NAME|URL", help="Where the model is, as pytest's option says it.")
+    ] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable that holds the provider's key.")
+    ] = None,
 ) -> None:
     """Say what can run on this host, and for what cannot, the exact fix.
 
@@ -48,7 +54,7 @@ def doctor(
 
     _register(agent_class)
     try:
-        host, found = examine(agents or ())
+        host, found = examine(agents or (), provider=provider, key_variable=key_variable)
     except ValueError as error:
         stop(str(error))
     width = max(len(finding.name) for finding in (*host, *found))

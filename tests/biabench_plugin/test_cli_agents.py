@@ -79,6 +79,42 @@ def test_a_missing_key_is_named_by_doctor_and_skip_in_the_same_words(
     assert words in done.out.replace("\n", "")
 
 
+def test_doctor_examines_with_the_provider_and_key_of_the_trials(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "BIABENCH_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("agents.codex.Codex.unavailable", lambda agent: None)
+    assert "no key for openai: set OPENAI_API_KEY" in call("doctor", "codex", "--provider", "openai").output
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    assert call("doctor", "codex", "--provider", "openai").exit_code == 0
+    assert call("doctor", "codex", "--key-variable", "OPENAI_API_KEY").exit_code == 0
+    other = call("doctor", "codex", "--provider", "openai", "--key-variable", "MY_KEY")
+    assert other.exit_code == 1
+    assert "set MY_KEY" in other.output
+    assert "set BIABENCH_API_KEY" in call("doctor", "codex", "--provider", "http://127.0.0.1:1").output
+
+
+def test_doctor_lists_every_agent_where_the_provider_does_not_fit_one(nothing_installed: Path) -> None:
+    done = call("doctor", "api", "codex", "classical", "--provider", "openai")
+    assert done.exit_code == 1
+    assert "api cannot run here: provider openai does not speak the protocol" in done.output
+    assert "ok  classical" in done.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--provider", "nobody", "--provider=nobody: expected openrouter, anthropic"),
+        ("--key-variable", "1x", "--key-variable=1x: String should match"),
+    ],
+)
+def test_doctor_refuses_what_a_session_refuses(option: str, value: str, message: str) -> None:
+    done = call("doctor", "classical", option, value)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
 def test_each_missing_thing_of_an_agent_is_named_in_turn(
     nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
