@@ -29,11 +29,16 @@ class SetupError(RuntimeError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the examination. ``problem`` says what is wrong and the exact fix; ``None`` where nothing is."""
+    """One line of the examination.
+
+    ``problem`` says what is wrong and the exact fix; ``None`` where nothing is. ``raised`` marks an agent that could
+    not be examined, by a fault of its own.
+    """
 
     name: str
     found: str
     problem: str | None = None
+    raised: bool = False
 
 
 def cannot_run(agent: Agent, reason: str) -> str:
@@ -53,18 +58,27 @@ def check_access(provider: str | None, key_variable: str | None) -> None:
 def examine_agent(name: str, *, provider: str | None = None, key_variable: str | None = None) -> Finding:
     """Examine one agent, with a provider (``None``: the default one) and its key.
 
-    That the provider does not speak the agent's protocol is a finding, since it may speak another agent's.
+    That the provider does not speak the agent's protocol is a finding, since it may speak another agent's; so is what
+    the agent's own code raises.
 
     Raises
     ------
     ValueError
         For an unknown agent.
     """
-    agent = load_agent(name)
-    configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
-    installed = getattr(agent, "installed", lambda: agent.version)()
+    known = name in known_agents()
     try:
-        reason = agent.unavailable() or missing_key(agent, configuration)
+        agent = load_agent(name)
+        installed = getattr(agent, "installed", lambda: agent.version)()
+        reason = agent.unavailable()
+    except Exception as error:  # other people's code: whatever it is, the other agents are examined
+        if not known:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        return Finding(name, "", f"{name} cannot be examined, its code raised {said}", raised=True)
+    configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
+    try:
+        reason = reason or missing_key(agent, configuration)
     except ValueError as error:
         reason = str(error)
     return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))

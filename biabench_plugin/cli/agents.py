@@ -48,7 +48,7 @@ def doctor(
 ) -> None:
     """Say what can run on this host, and for what cannot, the exact fix.
 
-    Exit status: 0 fit, 1 an agent that was named cannot run here, 2 misuse.
+    Exit status: 0 fit, 1 an agent that was named cannot run here or any agent's own code raised, 2 misuse.
     """
     from biabench_plugin.doctor import examine
 
@@ -61,7 +61,7 @@ def doctor(
     for finding in (*host, *found):
         mark = "ok  " if finding.problem is None else "FIX "
         print(f"{mark}{finding.name:<{width}}  {finding.problem or finding.found}")
-    if agents and any(finding.problem is not None for finding in found):
+    if any(finding.raised or (agents and finding.problem is not None) for finding in found):
         raise typer.Exit(1)
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agents.base import Agent
+from biabench_plugin.cli import app
 from biabench_plugin.isolation import containment_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,6 +137,25 @@ def test_a_registered_class_is_loaded_by_its_name(tmp_path: Path, monkeypatch: p
     assert agents.register("odd_agents:Fit") == "fit"
     assert agents.register("odd_agents:Fit") == "fit"  # twice is once
     assert isinstance(agents.load_agent("fit"), Agent)
+
+
+@pytest.mark.parametrize("named", [["classical", "torn"], []])
+def test_doctor_lists_the_others_where_an_agent_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
+) -> None:
+    import agents
+
+    (tmp_path / "torn_agents.py").write_text(
+        "from agents.base import Agent\nclass Torn(Agent):\n    name = 'torn'\n"
+        "    def unavailable(self):\n        raise KeyError('HOME_OF_TORN')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(agents, "_REGISTERED", {})
+    done = CliRunner().invoke(app, ["doctor", *named, "--agent-class", "torn_agents:Torn"])
+    assert done.exit_code == 1
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert "torn cannot be examined, its code raised KeyError: 'HOME_OF_TORN'" in done.output
+    assert "ok  classical" in done.output
 
 
 def test_a_class_without_an_agent_to_run_is_a_usage_error(tmp_path: Path, run_pytest: Callable[..., Any]) -> None:
