@@ -167,3 +167,19 @@ def test_a_class_without_an_agent_to_run_is_a_usage_error(tmp_path: Path, run_py
     assert wrong.code == 4
     assert "no_such" in wrong.out
     assert "Traceback" not in wrong.out
+
+
+def test_a_reader_that_raises_is_named_on_the_terminal_and_the_page(
+    tmp_path: Path, run_pytest: Callable[..., Any]
+) -> None:
+    (tmp_path / "mute_agents.py").write_text(
+        "from agents.base import Agent, Launch\nclass Mute(Agent):\n    name = 'mute'\n"
+        "    def launch(self, session):\n        return Launch(argv=('/bin/true',))\n"
+        "    def read(self, stdout, stderr, output_dir):\n        raise LookupError('no events')\n"
+    )
+    environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    words = ("--agent=mute", "--agent-class=mute_agents:Mute", "-k", "cell_counting")
+    done = run_pytest(*words, cwd=tmp_path, environment=environment)
+    assert "TRANSCRIPT not read: LookupError: no events" in done.out
+    pages = [path.read_text() for path in (done.campaign / "report").rglob("*.html")]
+    assert any("TRANSCRIPT not read: LookupError: no events" in page for page in pages)
