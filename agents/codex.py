@@ -198,7 +198,7 @@ def _call(kind: str, item: dict[str, Any], *, done: bool) -> dict[str, Any]:
     """Return the fields of a step from a tool's item."""
     if kind == "command_execution":
         code = item.get("exit_code")
-        command = _unwrapped(text(item.get("command")))
+        command = _unwrapped(item.get("command"))
         found: dict[str, Any] = {"code": command, "urls": addresses(command)}
         if done:
             found |= {
@@ -215,14 +215,23 @@ def _call(kind: str, item: dict[str, Any], *, done: bool) -> dict[str, Any]:
     return {"text": json.dumps(given), "images_viewed": [path] if is_image(path) else []}
 
 
-_SHELL = re.compile(r"(?:/usr)?(?:/bin/)?(?:ba|z)?sh")
+_SHELLS = frozenset(("bash", "sh", "zsh"))
+_DOUBLE_QUOTED = re.compile(r'\S+ -l?c "(?P<code>(?:[^"\\]|\\.)*)"', re.DOTALL)
 
 
-def _unwrapped(command: str) -> str:
-    """Return a command without the shell that Codex wraps around it."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    wrapped = len(words) == 3 and _SHELL.fullmatch(words[0]) and words[1] in ("-c", "-lc")
-    return words[2] if wrapped else command
+def _unwrapped(command: Any) -> str:
+    """Return a command, given as a text or as a list of words, without the shell that Codex wraps around it."""
+    if isinstance(command, list):
+        words = [text(word) for word in command]
+        whole = shlex.join(words)
+    else:
+        whole = text(command)
+        try:
+            words = shlex.split(whole)
+        except ValueError:  # a quote without its end
+            return whole
+    if len(words) != 3 or Path(words[0]).name not in _SHELLS or words[1] not in ("-c", "-lc"):
+        return whole
+    if not isinstance(command, list) and (quoted := _DOUBLE_QUOTED.fullmatch(whole)):
+        return re.sub(r"\\([\"\\$`])", r"\1", quoted["code"])  # shlex leaves the backslash of \$ and \`
+    return words[2]

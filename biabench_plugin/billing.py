@@ -1,7 +1,8 @@
 """What runs cost: the providers' bills joined to attempts, beside what was metered.
 
 A bill never replaces what was metered: both are kept, each with where it came from. An attempt's bills lie in
-``<attempt>/bills.json``; a charge counts once, however many exports hold it, and importing one again changes nothing.
+``<attempt>/bills.json``. A charge is billed once, however many exports hold it: importing the same export twice changes
+nothing, and of a month's export only what the week's did not hold is added.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import csv
 import hashlib
 import io
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,7 +47,10 @@ class BillError(RecordError):
 
 
 class Bill(BaseModel):
-    """The part of one export that belongs to one attempt; ``charges`` tells its rows from those of other exports."""
+    """The part of one export that belongs to one attempt, without what another export had booked for it before.
+
+    ``charges`` identifies each row (:func:`_identities`); it is empty in bills of earlier versions.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -82,6 +87,7 @@ class Charge:
     request: str | None
     model: str | None
     time: datetime | None
+    when: str | None  # as the export writes it: a bare day joins nothing, and still tells two charges apart
 
     @property
     def identity(self) -> str:
@@ -95,12 +101,17 @@ class Charge:
 class Imported:
     """What an import did.
 
+    ``before`` holds rows that an import had booked already, ``left`` those that belong to no attempt, or to more than
+    one, with why.
+    """
+
     ``left`` holds rows that belong to no attempt, or to more than one, with why; ``before`` counts rows that another
     export has booked already.
     """
 
     before: int = 0
     attempts: dict[Path, Bill] = field(default_factory=dict)
+    before: list[Charge] = field(default_factory=list)
     left: list[tuple[Charge, str]] = field(default_factory=list)
 
     @property
@@ -124,7 +135,7 @@ def read_export(path: Path, columns: Mapping[str, str] | None = None) -> list[Ch
     Raises
     ------
     BillError
-        When it cannot be read, has no cost column, or a cost is no number.
+        When it cannot be read, has no cost column, or a cost is no finite number. A negative cost is a refund.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -142,7 +153,7 @@ def _rows(text: str, path: Path) -> list[dict[str, Any]]:
     if start not in ("{", "["):
         try:
             return list(csv.DictReader(io.StringIO(text)))
-        except csv.Error as error:
+        except csv.Error as error:  # such as a field beyond the module's limit
             raise BillError(f"{path}: cannot be read as CSV: {error}") from error
     try:
         found = json.loads(text)
@@ -180,12 +191,13 @@ def _charge(number: int, row: Mapping[str, Any], names: Mapping[str, str], path:
 
     raw = text("cost")
     try:
-        cost = float((raw or "").lstrip("$"))
+        cost = float(re.sub(r"^(-?)\$", r"\1", raw or ""))
     except ValueError:
         raise BillError(f"{path}: row {number}: the cost {raw!r} is no number") from None
-    if not abs(cost) < 1e9:  # negative is a refund
+    if not -1e9 < cost < 1e9:
         raise BillError(f"{path}: row {number}: the cost {raw!r} is not a sum of money")
-    return Charge(number, cost, text("run"), text("agent"), text("request"), text("model"), _moment(text("time")))
+    when = text("time")
+    return Charge(number, cost, text("run"), text("agent"), text("request"), text("model"), _moment(when), when)
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -277,27 +289,57 @@ def import_bill(path: Path, campaign: Path, columns: Mapping[str, str] | None = 
         if attempt is None:
             result.left.append((charge, how))
         else:
-            mark = f"{charge.identity}-{alike[charge.identity]}"
-            parts.setdefault(attempt.folder, []).append((charge, how, mark))  # type: ignore[arg-type]
-    for folder, found in parts.items():
-        kept = [known for known in read_bills(folder).bills if known.sha256 != digest]
-        booked = {mark for known in kept for mark in known.charges}
-        rows = [row for row in found if row[2] not in booked]
-        result.before += len(found) - len(rows)
-        if not rows:
-            continue
-        bill = Bill(
-            export=path.name,
-            sha256=digest,
-            imported=datetime.now(UTC),
-            rows=len(rows),
-            cost_usd=round(sum(charge.cost_usd for charge, _, _ in rows), 10),
-            joined_by=sorted({way for _, way, _ in rows}),
-            charges=[mark for _, _, mark in rows],
-        )
-        result.attempts[folder] = bill
-        write_atomically(folder / FILE_NAME, Bills(bills=[*kept, bill]).model_dump_json(indent=1) + "\n")
+            parts.setdefault(attempt.folder, []).append((charge, how))  # type: ignore[arg-type]
+    for folder, rows in parts.items():
+        _book(folder, path.name, digest, rows, result)
     return result
+
+
+def _book(folder: Path, export: str, digest: str, rows: Sequence[tuple[Charge, JoinedBy]], result: Imported) -> None:
+    """Store an attempt's part of an export, in place of what the same file was read as before."""
+    known = read_bills(folder).bills
+    others = [bill for bill in known if bill.sha256 != digest]
+    booked = {identity for bill in others for identity in bill.charges}
+    identities = _identities([charge for charge, _ in rows])
+    fresh = [(*row, identity) for row, identity in zip(rows, identities, strict=True) if identity not in booked]
+    result.before += [charge for (charge, _), identity in zip(rows, identities, strict=True) if identity in booked]
+    bill = Bill(
+        export=export,
+        sha256=digest,
+        imported=datetime.now(UTC),
+        rows=len(fresh),
+        cost_usd=round(sum(charge.cost_usd for charge, _, _ in fresh), 10),
+        joined_by=sorted({way for _, way, _ in fresh}),
+        charges=[identity for _, _, identity in fresh],
+    )
+    if any(bill.model_copy(update={"export": old.export, "imported": old.imported}) == old for old in known):
+        result.before += [charge for charge, _, _ in fresh]
+        return
+    if fresh:
+        result.attempts[folder] = bill
+        others.append(bill)
+    if others != known:
+        write_atomically(folder / FILE_NAME, Bills(bills=others).model_dump_json(indent=1) + "\n")
+
+
+def _identities(charges: Iterable[Charge]) -> list[str]:
+    """Return what tells each of an attempt's charges apart, alike in every export that holds them.
+
+    That is the charge's id, else its time, model and cost. A refund may bear the id of what it refunds. A number
+    follows, so that two equal rows of one export stay two charges.
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for charge in charges:
+        if charge.request is not None:
+            words = ["id", charge.request, *(["refund"] if charge.cost_usd < 0 else [])]
+        else:
+            time = charge.time.astimezone(UTC).isoformat() if charge.time else charge.when or ""
+            words = ["row", time, charge.model or "", f"{charge.cost_usd:.10g}"]
+        identity = " ".join(words)
+        seen[identity] += 1
+        found.append(f"{identity} #{seen[identity]}")
+    return found
 
 
 def read_bills(attempt: Path) -> Bills:

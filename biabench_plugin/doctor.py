@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from agents import AGENTS, known_agents, load_agent
 from agents.base import Agent
+from agents.endpoints import find_provider
 from biabench_plugin import checkout, gpu
 from biabench_plugin.campaign import Configuration
 from biabench_plugin.isolation import containment_for
@@ -26,11 +29,16 @@ class SetupError(RuntimeError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the examination. ``problem`` says what is wrong and the exact fix; ``None`` where nothing is."""
+    """One line of the examination.
+
+    ``problem`` says what is wrong and the exact fix; ``None`` where nothing is. ``raised`` marks an agent that could
+    not be examined, by a fault of its own.
+    """
 
     name: str
     found: str
     problem: str | None = None
+    raised: bool = False
 
 
 def cannot_run(agent: Agent, reason: str) -> str:
@@ -38,20 +46,41 @@ def cannot_run(agent: Agent, reason: str) -> str:
     return f"{agent.name} cannot run here: {reason}"
 
 
-def examine_agent(name: str, provider: str | None = None, key_variable: str | None = None) -> Finding:
-    """Examine one agent, with its provider (by default the usual one) and key.
-
-    Raises ``ValueError`` for an agent that nobody knows. What an agent of another package raises is its problem.
-    """
-    agent = load_agent(name)
+def check_access(provider: str | None, key_variable: str | None) -> None:
+    """Raise ``ValueError`` for a provider or a name of a variable that a session of trials would refuse too."""
+    find_provider(provider)
     try:
+        Configuration(agent="any", key_variable=key_variable)
+    except ValidationError as error:
+        raise ValueError(f"--key-variable={key_variable}: {error.errors()[0]['msg']}") from error
+
+
+def examine_agent(name: str, *, provider: str | None = None, key_variable: str | None = None) -> Finding:
+    """Examine one agent, with a provider (``None``: the default one) and its key.
+
+    That the provider does not speak the agent's protocol is a finding, since it may speak another agent's; so is what
+    the agent's own code raises.
+
+    Raises
+    ------
+    ValueError
+        For an unknown agent.
+    """
+    known = name in known_agents()
+    try:
+        agent = load_agent(name)
         installed = getattr(agent, "installed", lambda: agent.version)()
-        configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
-        reason = agent.unavailable() or missing_key(agent, configuration)
+        reason = agent.unavailable()
+    except Exception as error:  # other people's code: whatever it is, the other agents are examined
+        if not known:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        return Finding(name, "", f"{name} cannot be examined, its code raised {said}", raised=True)
+    configuration = Configuration(agent=name, provider=provider, key_variable=key_variable)
+    try:
+        reason = reason or missing_key(agent, configuration)
     except ValueError as error:
-        return Finding(name, "not known", cannot_run(agent, str(error)))
-    except Exception as error:  # whatever it is, the other agents are still examined
-        return Finding(name, "not known", cannot_run(agent, f"its wrapper raised {type(error).__name__}: {error}"))
+        reason = str(error)
     return Finding(name, installed or "not installed", None if reason is None else cannot_run(agent, reason))
 
 
@@ -75,10 +104,13 @@ def examine_host() -> list[Finding]:
 
 
 def examine(
-    names: Sequence[str], provider: str | None = None, key_variable: str | None = None
+    names: Sequence[str], *, provider: str | None = None, key_variable: str | None = None
 ) -> tuple[list[Finding], list[Finding]]:
-    """Examine the host and the agents named, or all of them."""
-    return examine_host(), [examine_agent(name, provider, key_variable) for name in names or sorted(known_agents())]
+    """Examine the host and the agents named, or all of them; raise ``ValueError`` where something named is unfit."""
+    check_access(provider, key_variable)
+    return examine_host(), [
+        examine_agent(name, provider=provider, key_variable=key_variable) for name in names or sorted(known_agents())
+    ]
 
 
 # --- install --------------------------------------------------------------------------------------------------------

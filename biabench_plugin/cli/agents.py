@@ -40,28 +40,28 @@ def doctor(
     agents: Annotated[list[str] | None, typer.Argument(metavar="AGENT…", help="Agents; default: all.")] = None,
     agent_class: AgentClasses = None,
     provider: Annotated[
-        str | None, typer.Option(help="Where the model is, as for pytest; default: OpenRouter.")
+        str | None, typer.Option(metavar="NAME|URL", help="Where the model is, as pytest's option says it.")
     ] = None,
     key_variable: Annotated[
-        str | None, typer.Option(help="Variable that holds the key; default: the provider's own.")
+        str | None, typer.Option(metavar="NAME", help="Environment variable that holds the provider's key.")
     ] = None,
 ) -> None:
     """Say what can run on this host, and for what cannot, the exact fix.
 
-    Exit status: 0 fit, 1 an agent that was named cannot run here, 2 misuse.
+    Exit status: 0 fit, 1 an agent that was named cannot run here or any agent's own code raised, 2 misuse.
     """
     from biabench_plugin.doctor import examine
 
     _register(agent_class)
     try:
-        host, found = examine(agents or (), provider, key_variable)
+        host, found = examine(agents or (), provider=provider, key_variable=key_variable)
     except ValueError as error:
         stop(str(error))
     width = max(len(finding.name) for finding in (*host, *found))
     for finding in (*host, *found):
         mark = "ok  " if finding.problem is None else "FIX "
         print(f"{mark}{finding.name:<{width}}  {finding.problem or finding.found}")
-    if agents and any(finding.problem is not None for finding in found):
+    if any(finding.raised or (agents and finding.problem is not None) for finding in found):
         raise typer.Exit(1)
 
 
@@ -178,7 +178,8 @@ def import_cost(
 ) -> None:
     """Join a billing export to a campaign's runs; what was metered stays beside it.
 
-    A row is joined by the run it names, else by the request's id in the relay's ledger, else by time and model.
+    A row is joined by the run it names, else by the request's id in the relay's ledger, else by time and model. One
+    that an import has booked before, of this export or of another, is not billed again.
     Exit status: 0 every row was joined, 1 some were not, 2 misuse.
     """
     from biabench_plugin.billing import COLUMNS, BillError, import_bill
@@ -201,6 +202,9 @@ def import_cost(
     if result.before:
         rest += f"; {result.before} rows were booked before, from another export"
     print(f"${result.billed_usd:.4f} joined to {len(result.attempts)} runs; {rest}")
+    if result.before:
+        before = sum(charge.cost_usd for charge in result.before)
+        print(f"${before:.4f} in {len(result.before)} rows booked before")
     if result.left:
         raise typer.Exit(1)
 

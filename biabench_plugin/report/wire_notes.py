@@ -1,4 +1,4 @@
-"""What the relay saw that a reader must know: other models, other efforts, counts that differ, open cases."""
+"""What a reader must know of a run: models, efforts and counts other than expected, logs not read, open cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def wire_lines(rows: Iterable[Row], width: int) -> list[str]:
     found = [(row, note) for row in rows if row.record is not None for note in notes(row.record)]
     lines = [f"{row.task} {row.configuration} r{row.repeat}: {note}"[:width] for row, note in found[:_MOST]]
     if len(found) > _MOST:
-        lines.append(f"… and {len(found) - _MOST} more; the records have all (wire, usage_difference, review)")
+        fields = "wire, usage_difference, transcript_problem, review"
+        lines.append(f"… and {len(found) - _MOST} more; the records have all ({fields})")
     return lines
 
 
@@ -28,5 +29,6 @@ def notes(record: TrialRecord) -> list[str]:
         signs = ", ".join(f"{name} {value:+d}" for name, value in sorted(record.usage_difference.items()))
         found.append(f"USAGE the agent reports otherwise than metered: {signs}")
     if record.transcript_problem is not None:
-        found.append(f"TRANSCRIPT {record.transcript_problem}")
+        said = " ".join(record.transcript_problem.split())  # an exception's words may have several lines
+        found.append(f"TRANSCRIPT not read: {said}")
     return found + [f"REVIEW {note}" for note in record.review]

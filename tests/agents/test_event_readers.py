@@ -150,6 +150,29 @@ def test_codex_items(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (  # both kinds of quotes, as Codex writes them
+            r"""/bin/bash -lc 'echo "$p"; tr '"'\\0' ' ' < "'$p/environ'""",
+            r"""echo "$p"; tr '\0' ' ' < $p/environ""",
+        ),
+        (r"""bash -lc 'echo '"'"'a b'"'" """, "echo 'a b'"),
+        (r"""/usr/bin/zsh -c "it's \$HOME \`x\` \"y\" \\n\"" """.strip(), r"""it's $HOME `x` "y" \n" """.strip()),
+        ("sh -c ls", "ls"),
+        ("/bin/bash -lc 'unended", "/bin/bash -lc 'unended"),
+        ("python -c 'print(1)'", "python -c 'print(1)'"),
+        ("bash -c 'echo $0' name", "bash -c 'echo $0' name"),
+        (["bash", "-lc", """echo 'a' "b\""""], """echo 'a' "b\""""),
+        (["echo", "a b"], "echo 'a b'"),
+        (7, ""),
+    ],
+)
+def test_codex_commands_without_their_shell(tmp_path: Path, command: object, code: str) -> None:
+    item = {"id": "1", "type": "command_execution", "command": command, "exit_code": 0}
+    assert read("codex", tmp_path, [{"type": "item.completed", "item": item}]).steps[0].code == code
+
+
+@pytest.mark.parametrize(
     ("message", "infrastructure"),
     [("unexpected status 402 Payment Required", True), ("stream disconnected before completion", True),
      ("exceeded retry limit, last status: 429", True), ("unexpected status 400 Bad Request", False)],

@@ -79,28 +79,40 @@ def test_a_missing_key_is_named_by_doctor_and_skip_in_the_same_words(
     assert words in done.out.replace("\n", "")
 
 
-def test_doctor_takes_the_provider_that_the_trials_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
-    monkeypatch.setenv("MINE", "x")
-    assert call("doctor", "api").exit_code == 1
-    assert call("doctor", "api", "--provider", "anthropic").exit_code == 0
-    assert call("doctor", "api", "--key-variable", "MINE").exit_code == 0
-    wrong = call("doctor", "codex", "--provider", "anthropic")
-    assert wrong.exit_code == 1
-    assert "FIX codex" in wrong.output
-    assert "Traceback" not in wrong.output
+def test_doctor_examines_with_the_provider_and_key_of_the_trials(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "BIABENCH_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("agents.codex.Codex.unavailable", lambda agent: None)
+    assert "no key for openai: set OPENAI_API_KEY" in call("doctor", "codex", "--provider", "openai").output
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    assert call("doctor", "codex", "--provider", "openai").exit_code == 0
+    assert call("doctor", "codex", "--key-variable", "OPENAI_API_KEY").exit_code == 0
+    other = call("doctor", "codex", "--provider", "openai", "--key-variable", "MY_KEY")
+    assert other.exit_code == 1
+    assert "set MY_KEY" in other.output
+    assert "set BIABENCH_API_KEY" in call("doctor", "codex", "--provider", "http://127.0.0.1:1").output
 
 
-def test_a_wrapper_that_raises_does_not_end_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
-        raise RuntimeError("no such planet")
-
-    monkeypatch.setattr("agents.api.Api.unavailable", broken)
-    done = call("doctor", "api", "replay")
+def test_doctor_lists_every_agent_where_the_provider_does_not_fit_one(nothing_installed: Path) -> None:
+    done = call("doctor", "api", "codex", "classical", "--provider", "openai")
     assert done.exit_code == 1
-    assert "api cannot run here: its wrapper raised RuntimeError: no such planet" in done.output
-    assert "ok  replay" in done.output
+    assert "api cannot run here: provider openai does not speak the protocol" in done.output
+    assert "ok  classical" in done.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--provider", "nobody", "--provider=nobody: expected openrouter, anthropic"),
+        ("--key-variable", "1x", "--key-variable=1x: String should match"),
+    ],
+)
+def test_doctor_refuses_what_a_session_refuses(option: str, value: str, message: str) -> None:
+    done = call("doctor", "classical", option, value)
+    assert done.exit_code == 2
+    assert message in done.output
 
 
 def test_each_missing_thing_of_an_agent_is_named_in_turn(
@@ -274,8 +286,9 @@ def test_a_bill_is_joined_by_run_request_and_time(store: Callable[..., Path], tm
     assert (bill.cost_usd, bill.rows, bill.joined_by) == (0.625, 2, ["request", "time and model"])
     assert (bill.export, len(bill.sha256)) == ("activity.csv", 64)
 
-    call("cost", "import", export, "--campaign", campaign)  # again: nothing changes
-    assert billing.read_bills(second).cost_usd == 0.625
+    again = call("cost", "import", export, "--campaign", campaign)  # nothing changes
+    assert "$0.8750 in 3 rows booked before" in again.output
+    assert billing.read_bills(second).bills == [bill]
     (line,) = [line for line in call("cost", "show", campaign).output.splitlines() if line.startswith("codex")]
     assert line.split() == ["codex[m-brief]", "2", "2.0000", "0.8750", "relay"]  # metered and billed side by side
 
@@ -321,8 +334,9 @@ def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp
         ("a,b\n1,2\n", "no column with a cost"),
         ("cost\nfree\n", "row 1: the cost 'free' is no number"),
         ("cost\nnan\n", "not a sum of money"),
-        ("run,usage\na,12345\n", "no column with a cost"),
-        ("cost\n" + "1" * 200_000 + "\n", "cannot be read as CSV"),
+        ("cost\n-inf\n", "not a sum of money"),
+        ("model,usage\nm,1200\n", "no column with a cost"),  # tokens, not dollars
+        ("cost,note\n1," + "x" * 200_000 + "\n", "field larger than field limit"),
         ("cost\n", "found none"),
         ("{bad", "neither JSON nor JSON lines"),
         ("[1]", "expected a list of objects"),
@@ -336,6 +350,69 @@ def test_an_unfit_export_is_named(store: Callable[..., Path], tmp_path: Path, te
     assert done.exit_code == 2
     assert message in done.output
     assert str(export) in done.output.replace("\n", "")
+
+
+RUN = "runs/cell_counting/codex+m-brief/r1/attempt-1"
+
+
+@pytest.mark.parametrize("order", [("week", "month"), ("month", "week"), ("week", "month", "week", "month")])
+@pytest.mark.parametrize("named", [True, False])
+def test_exports_that_overlap_bill_each_charge_once(
+    store: Callable[..., Path], tmp_path: Path, named: bool, order: tuple[str, ...]
+) -> None:
+    folder = store(1)
+    rows = [
+        {"id": "gen-1", "run": RUN, "time": "2026-03-04T11:01:00Z", "model": "m", "cost": "0.25"},
+        {"id": "gen-2", "run": RUN, "time": "2026-03-04T11:01:00Z", "model": "m", "cost": "0.25"},  # as the first one
+        {"id": "gen-3", "run": RUN, "time": "2026-03-04T11:02:00+00:00", "model": "m", "cost": "1"},
+    ]
+    if not named:
+        rows = [{name: value for name, value in row.items() if name != "id"} for row in rows]
+    for name, held in (("week", rows[:2]), ("month", rows)):
+        (tmp_path / name).write_text(json.dumps(held))
+    outputs = [call("cost", "import", tmp_path / name, "--campaign", tmp_path / "campaign").output for name in order]
+    assert billing.read_bills(folder).cost_usd == 1.5
+    assert sum(bill.rows for bill in billing.read_bills(folder).bills) == 3
+    assert "booked before" not in outputs[0]
+    assert "$0.5000 in 2 rows booked before" in outputs[1]
+
+
+def test_the_same_export_read_otherwise_takes_the_place_of_what_it_was(
+    store: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = store(1)
+    export = tmp_path / "bill.csv"
+    export.write_text(f"id,run,cost,paid\n1,{RUN},9,0.5\n")
+    words = ("cost", "import", export, "--campaign", tmp_path / "campaign")
+    call(*words)
+    assert "booked before" not in call(*words, "--column", "cost=paid").output
+    assert billing.read_bills(folder).cost_usd == 0.5
+
+
+def test_a_refund_lowers_the_bill(store: Callable[..., Path], tmp_path: Path) -> None:
+    folder = store(1)
+    for name, rows in (("week", ("1,{},$2",)), ("month", ("1,{},-$0.50", "1,{},$2"))):  # newest first, with the same id
+        export = tmp_path / name
+        export.write_text("\n".join(["id,run,cost", *(row.format(RUN) for row in rows)]))
+        done = call("cost", "import", export, "--campaign", tmp_path / "campaign")
+        assert done.exit_code == 0, done.output
+    assert billing.read_bills(folder).cost_usd == 1.5
+
+
+def test_a_bill_of_an_earlier_version_is_read_and_replaced_by_its_own_export(
+    store: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = store(1)
+    export = tmp_path / "bill.csv"
+    export.write_text(f"id,run,cost\n1,{RUN},0.5\n")
+    call("cost", "import", export, "--campaign", tmp_path / "campaign")
+    stored = json.loads((folder / "bills.json").read_text())
+    assert stored["bills"][0].pop("charges") == ["id 1 #1"]
+    (folder / "bills.json").write_text(json.dumps(stored))
+    assert billing.read_bills(folder).cost_usd == 0.5
+    call("cost", "import", export, "--campaign", tmp_path / "campaign")
+    (bill,) = billing.read_bills(folder).bills
+    assert (bill.cost_usd, bill.charges) == (0.5, ["id 1 #1"])
 
 
 def test_other_names_of_columns_can_be_given(store: Callable[..., Path], tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agents.base import Agent
+from biabench_plugin.cli import app
 from biabench_plugin.isolation import containment_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,6 +139,25 @@ def test_a_registered_class_is_loaded_by_its_name(tmp_path: Path, monkeypatch: p
     assert isinstance(agents.load_agent("fit"), Agent)
 
 
+@pytest.mark.parametrize("named", [["classical", "torn"], []])
+def test_doctor_lists_the_others_where_an_agent_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
+) -> None:
+    import agents
+
+    (tmp_path / "torn_agents.py").write_text(
+        "from agents.base import Agent\nclass Torn(Agent):\n    name = 'torn'\n"
+        "    def unavailable(self):\n        raise KeyError('HOME_OF_TORN')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(agents, "_REGISTERED", {})
+    done = CliRunner().invoke(app, ["doctor", *named, "--agent-class", "torn_agents:Torn"])
+    assert done.exit_code == 1
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    assert "torn cannot be examined, its code raised KeyError: 'HOME_OF_TORN'" in done.output
+    assert "ok  classical" in done.output
+
+
 def test_a_class_without_an_agent_to_run_is_a_usage_error(tmp_path: Path, run_pytest: Callable[..., Any]) -> None:
     done = run_pytest("--agent-class=x:Y", cwd=tmp_path)
     assert done.code == 4
@@ -146,3 +167,19 @@ def test_a_class_without_an_agent_to_run_is_a_usage_error(tmp_path: Path, run_py
     assert wrong.code == 4
     assert "no_such" in wrong.out
     assert "Traceback" not in wrong.out
+
+
+def test_a_reader_that_raises_is_named_on_the_terminal_and_the_page(
+    tmp_path: Path, run_pytest: Callable[..., Any]
+) -> None:
+    (tmp_path / "mute_agents.py").write_text(
+        "from agents.base import Agent, Launch\nclass Mute(Agent):\n    name = 'mute'\n"
+        "    def launch(self, session):\n        return Launch(argv=('/bin/true',))\n"
+        "    def read(self, stdout, stderr, output_dir):\n        raise LookupError('no events')\n"
+    )
+    environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    words = ("--agent=mute", "--agent-class=mute_agents:Mute", "-k", "cell_counting")
+    done = run_pytest(*words, cwd=tmp_path, environment=environment)
+    assert "TRANSCRIPT not read: LookupError: no events" in done.out
+    pages = [path.read_text() for path in (done.campaign / "report").rglob("*.html")]
+    assert any("TRANSCRIPT not read: LookupError: no events" in page for page in pages)

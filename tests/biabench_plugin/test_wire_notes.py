@@ -18,16 +18,17 @@ def test_lines(make_record: Callable[..., TrialRecord]) -> None:
         wire={"problems": ["2 requests named the model small"], "unmetered": 1},
         transcript_problem="ValueError: no",
         usage_difference={"input_tokens": -5, "cached_tokens": 3},
+        transcript_problem="ValueError: a log\nof two lines",
         review=["the model ended with an empty turn"],
     )
     assert wire_lines([row(record), row(None), row(make_record())], 200) == [
         "tiny api[m-brief] r1: WIRE 2 requests named the model small",
         "tiny api[m-brief] r1: USAGE 1 request(s) ended without token counts: tokens and cost are at least these",
         "tiny api[m-brief] r1: USAGE the agent reports otherwise than metered: cached_tokens +3, input_tokens -5",
-        "tiny api[m-brief] r1: TRANSCRIPT ValueError: no",
+        "tiny api[m-brief] r1: TRANSCRIPT not read: ValueError: a log of two lines",
         "tiny api[m-brief] r1: REVIEW the model ended with an empty turn",
     ]
     many = wire_lines([row(record)] * 9, 40)
     assert len(many) == 11
-    assert many[-1].startswith("… and 35 more")
+    assert many[-1].startswith("… and 26 more")
     assert max(map(len, many[:-1])) <= 40
