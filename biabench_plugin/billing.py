@@ -89,13 +89,6 @@ class Charge:
     time: datetime | None
     when: str | None  # as the export writes it: a bare day joins nothing, and still tells two charges apart
 
-    @property
-    def identity(self) -> str:
-        """What tells it from other charges in any export: its cost, and its id or else all that is known of it."""
-        when = self.time and self.time.astimezone(UTC).isoformat()
-        known = (self.request,) if self.request is not None else (self.run, self.agent, self.model, when)
-        return hashlib.sha256(repr((known, round(self.cost_usd, 6))).encode()).hexdigest()[:24]
-
 
 @dataclass
 class Imported:
@@ -105,11 +98,6 @@ class Imported:
     one, with why.
     """
 
-    ``left`` holds rows that belong to no attempt, or to more than one, with why; ``before`` counts rows that another
-    export has booked already.
-    """
-
-    before: int = 0
     attempts: dict[Path, Bill] = field(default_factory=dict)
     before: list[Charge] = field(default_factory=list)
     left: list[tuple[Charge, str]] = field(default_factory=list)
@@ -280,11 +268,9 @@ def import_bill(path: Path, campaign: Path, columns: Mapping[str, str] | None = 
     attempts = list(_attempts(campaign))
     if not attempts:
         raise BillError(f"{campaign}: holds no record of an attempt")
-    parts: dict[Path, list[tuple[Charge, JoinedBy, str]]] = {}
+    parts: dict[Path, list[tuple[Charge, JoinedBy]]] = {}
     result = Imported()
-    alike: Counter[str] = Counter()
     for charge in charges:
-        alike[charge.identity] += 1  # two equal rows of one export are two charges
         attempt, how = _join(charge, attempts)
         if attempt is None:
             result.left.append((charge, how))

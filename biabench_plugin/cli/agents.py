@@ -199,8 +199,6 @@ def import_cost(
         print(f"NOT JOINED row {charge.number} (${charge.cost_usd:.4f}): {why}")
     left = sum(charge.cost_usd for charge, _ in result.left)
     rest = f"${left:.4f} in {len(result.left)} rows not joined"
-    if result.before:
-        rest += f"; {result.before} rows were booked before, from another export"
     print(f"${result.billed_usd:.4f} joined to {len(result.attempts)} runs; {rest}")
     if result.before:
         before = sum(charge.cost_usd for charge in result.before)

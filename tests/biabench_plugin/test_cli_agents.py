@@ -293,31 +293,6 @@ def test_a_bill_is_joined_by_run_request_and_time(store: Callable[..., Path], tm
     assert line.split() == ["codex[m-brief]", "2", "2.0000", "0.8750", "relay"]  # metered and billed side by side
 
 
-def test_a_charge_counts_once_however_many_exports_hold_it(store: Callable[..., Path], tmp_path: Path) -> None:
-    folder, campaign = store(1, usage=USED), tmp_path / "campaign"
-    (folder / "relay.jsonl").write_text(
-        "".join(json.dumps({"number": number, "request_id": f"gen-{number}"}) + "\n" for number in range(5))
-    )
-    at = (START + timedelta(hours=1, minutes=1)).isoformat()
-    exports = {
-        "week.csv": ["gen-1,,,0.10", "gen-2,,,0.20", f",{at},m,0.5", f",{at},m,0.5"],  # two equal rows are two charges
-        "month.csv": ["gen-1,,,0.10", "gen-2,,,0.20", f",{at},m,0.5", f",{at},m,0.5", "gen-3,,,0.40", "gen-1,,,-0.05"],
-    }
-    said = []
-    for name, rows in exports.items():
-        path = tmp_path / name
-        path.write_text("\n".join(["id,time,model,cost", *rows]) + "\n")
-        for _ in range(2):
-            said.append(call("cost", "import", path, "--campaign", campaign).output)
-    assert billing.read_bills(folder).cost_usd == pytest.approx(0.1 + 0.2 + 0.5 + 0.5 + 0.4 - 0.05)
-    assert "4 rows were booked before, from another export" in said[2]
-    path.write_text("id,time,model,cost\ngen-3,,,0.40\n")
-    assert "1 rows were booked before" in call("cost", "import", path, "--campaign", campaign).output
-    (folder / "bills.json").write_text('{"bills": [{"export": "old.csv", "sha256": "0", "rows": 1, "cost_usd": 2, '
-                                       '"imported": "2026-03-05T00:00:00Z", "joined_by": ["run"]}]}')  # fmt: skip
-    assert billing.read_bills(folder).cost_usd == 2  # of a version that did not keep charges
-
-
 def test_a_time_that_fits_two_runs_joins_neither(store: Callable[..., Path], tmp_path: Path) -> None:
     for repeat in (1, 2):
         store(repeat, started=START)
