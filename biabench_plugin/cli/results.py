@@ -62,6 +62,8 @@ def report(
         made = build(paths, folder, specs, rank_by=rank_by, compare=bool(compare), reviewed=reviewed, prices=table)  # type: ignore[arg-type]
     except (RecordError, OSError) as error:
         stop(str(error))
+    if not (made.rows or made.boards):
+        stop(f"{', '.join(map(str, paths))}: no run in it; expected campaign folders, JUnit XML, entries or run CSVs")
     print("\n".join(made.terminal_lines(colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
     if table is not None:
         print("\n".join(["", *cost_lines([path for path in paths if path.is_dir()], table)]))

@@ -66,15 +66,16 @@ class Board:
         first = self.real[0]
         if first.value is None:
             return "No run has a score."
+        if first.synthetic:
+            return "Only synthetic agents ran: they fix the ends of the scale and are never best."
         sure = f" (95 % interval {first.low:.2f} to {first.high:.2f})" if first.low is not None else ""
-        agents = "" if any(not place.synthetic for place in self.places) else "Only synthetic agents ran. "
         verb = "reached" if len(self.real) == 1 else "is best with"
-        return f"{agents}{first.label} {verb} {first.value:.2f}{sure}, averaged over {_tasks(first.tasks)}."
+        return f"{first.label} {verb} {first.value:.2f}{sure}, averaged over {_tasks(first.tasks)}."
 
     @property
     def certainty(self) -> str:
         """How sure that is, in a sentence; empty for a single configuration."""
-        if len(self.real) < 2 or self.real[1].value is None:
+        if len(self.real) < 2 or self.real[1].value is None or self.real[0].synthetic:
             return ""
         second = self.real[1]
         ahead = f"the second, {second.label} ({second.value:.2f})"
@@ -85,9 +86,19 @@ class Board:
         return f"Its lead over {ahead} is not settled: better in {self.lead:.0%} of resamples of tasks and runs."
 
     @property
+    def scored(self) -> bool:
+        """Whether any real configuration has a score."""
+        return any(place.value is not None and not place.synthetic for place in self.places)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any configuration ran a task more than once."""
+        return any(spot.scored > 1 for spot in self.spots.values())
+
+    @property
     def hard(self) -> list[str]:
         """Tasks on which no real configuration reaches :data:`HARD`."""
-        names = {place.configuration for place in self.real}
+        names = {place.configuration for place in self.real if not place.synthetic}
         found = []
         for task in self.tasks:
             values = [spot.value for (name, slug), spot in self.spots.items() if slug == task and name in names]
@@ -164,7 +175,11 @@ def _spots(
             value,
             scored,
             value is None and (name, task) in refused,
-            compared and value is not None and name not in synthetic and 0 < value >= best[task] - 5e-4,
+            compared
+            and value is not None
+            and name not in synthetic
+            and value > 0
+            and round(value, 2) >= round(best[task], 2),
         )
         for (name, task), (value, scored) in values.items()
     }

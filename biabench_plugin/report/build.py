@@ -17,6 +17,7 @@ from rich.table import Table
 from biabench_plugin import checkout
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.board import HARD, Board, boards
+from biabench_plugin.report.mixed import mixed_lines
 from biabench_plugin.report.rows import Row, load
 from biabench_plugin.report.runs import Run, load_runs, with_paper
 from biabench_plugin.report.summary import Line, RankBy, summarise
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from biabench_plugin.report.reviews import Reviewed
 
 WIDTH = 100
+_NUMBERS_WIDTH = 64  # of the terminal's table of configurations
+_DATASET_WIDTH = 8
 FAILING = 50  # rows of failing trials in a terminal
 
 
@@ -62,7 +65,10 @@ class Report:
         lines = _text(self._scores(), colour).splitlines() + _text(self._configurations(), colour).splitlines()
         failing = [row for row in self.rows if row.status != "delivered"]
         for row in failing[:FAILING]:
-            what = f"{row.task} {row.configuration} r{row.repeat}: {row.status}: {' '.join(row.note.split())}"
+            said = "".join(
+                sign if sign.isprintable() else " " for sign in row.note
+            )  # an agent's words steer no terminal
+            what = f"{row.task} {row.configuration} r{row.repeat}: {row.status}: {' '.join(said.split())}"
             lines.append(_paint(what if len(what) <= WIDTH else what[: WIDTH - 1] + "…", "31", colour))
         if len(failing) > FAILING:
             lines.append(f"… and {len(failing) - FAILING} more trials that did not deliver; the report lists them")
@@ -71,9 +77,10 @@ class Report:
             warnings.append("Demo data: these scores check an installation; they are not benchmark results.")
         if uncontained := sum(line.uncontained for line in self.lines if not line.synthetic):
             warnings.append(f"{uncontained} trial(s) ran without containment: truth was not protected from the agent.")
-        warnings += wire_lines(self.rows, WIDTH) + _source_study(self.rows)
+        warnings += mixed_lines(self.rows, WIDTH) + wire_lines(self.rows, WIDTH) + _source_study(self.rows)
         lines += [_paint(text, "33", colour) for text in warnings]
-        return [*lines, f"campaign  {self.folder}", f"report    {self.page}"]
+        campaign = [f"campaign  {self.folder}"] if (self.folder / "runs").is_dir() else []
+        return [*lines, *campaign, f"report    {self.page}"]
 
     def _ranking(self) -> Table:
         """Runs of leaderboard entries and CSV files, which are no trials of a campaign."""
@@ -88,7 +95,7 @@ class Report:
 
     def _scores(self) -> Table:
         """Tasks down, configurations across, while they fit; otherwise the first ones."""
-        table = Table(title=f"{self.rank_by} score by task", title_justify="left", box=None, pad_edge=False)
+        table = Table(title_justify="left", box=None, pad_edge=False)
         table.add_column("task", no_wrap=True)
         room = WIDTH - max(len(label) for label in self.labels.values()) - 2
         shown: list[Line] = []
@@ -98,6 +105,8 @@ class Report:
                 break
             shown.append(line)
             table.add_column(line.configuration, justify="right", no_wrap=True)
+        some = f", {len(shown)} of {len(self.lines)} configurations" if len(shown) < len(self.lines) else ""
+        table.title = f"{self.rank_by} score by task{some}"
         for task in self.order:
             table.add_row(self.labels.get(task, task), *(self._cell(line, task) for line in shown))
         table.add_row("mean over tasks", *(_number(self._ranked(line)) for line in shown))
@@ -121,10 +130,11 @@ class Report:
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         for name in ("outcome", "± s.d.", "strict", "D/N/C/R", "faults", "late", "min"):
             table.add_column(name, justify="right", no_wrap=True)
+        room = WIDTH - _NUMBERS_WIDTH - min(_DATASET_WIDTH, max((len(line.dataset) for line in self.lines), default=0))
         for line in self.lines:
             table.add_row(
-                line.configuration,
-                line.dataset,
+                _shortened(line.configuration, room),
+                _shortened(line.dataset, _DATASET_WIDTH),
                 _number(line.outcome),
                 _number(line.outcome_sd),
                 _number(line.strict),
@@ -134,6 +144,14 @@ class Report:
                 "" if line.minutes is None else f"{line.minutes:.2f}",
             )
         return table
+
+
+def _shortened(name: str, room: int) -> str:
+    """Cut a name in its middle: the ends tell agents and models apart."""
+    if len(name) <= room:
+        return name
+    tail = (room - 1) // 2
+    return f"{name[: room - 1 - tail]}…{name[len(name) - tail :]}"
 
 
 def _source_study(rows: Iterable[Row]) -> list[str]:
@@ -311,6 +329,7 @@ def _page(
     script = (Path(__file__).parent / "report.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         report=report,
+        mixed=mixed_lines(report.rows, 400),
         lines=report.lines,
         rows=report.rows,
         boards=report.boards,

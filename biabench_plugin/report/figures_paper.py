@@ -483,6 +483,8 @@ def process(study: Study) -> Figure | None:
         bins = np.linspace(0, 1, 21).tolist()
         places["top"].hist(_values(runs, "outcome"), bins=bins, color=SOFT)
         places["right"].hist(_values(runs, "process"), bins=bins, color=SOFT, orientation="horizontal")
+        places["top"].set_xlim(-0.02, 1.02)
+        places["right"].set_ylim(-0.02, 1.02)
         for side in ("top", "right"):
             places[side].axis("off")
         axes.set(xlabel="outcome", ylabel="process", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

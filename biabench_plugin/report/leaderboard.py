@@ -39,7 +39,7 @@ class EntryError(ValueError):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 class Submitter(_Model):
@@ -82,12 +82,12 @@ class EntryRun(_Model):
 
     run_id: str = Field(min_length=1)
     status: RunStatus
-    outcome: float | None = Field(ge=0, le=1)
-    process: float | None = Field(default=None, ge=0, le=1)
-    wall_min: float | None = Field(ge=0)
-    input_tokens: float | None = Field(ge=0)
-    output_tokens: float | None = Field(ge=0)
-    cost_usd: float | None = Field(ge=0)
+    outcome: float | None = Field(ge=0, le=1, strict=True)
+    process: float | None = Field(default=None, ge=0, le=1, strict=True)
+    wall_min: float | None = Field(ge=0, strict=True)
+    input_tokens: float | None = Field(ge=0, strict=True)
+    output_tokens: float | None = Field(ge=0, strict=True)
+    cost_usd: float | None = Field(ge=0, strict=True)
 
     @property
     def scored(self) -> bool:
@@ -140,10 +140,20 @@ def json_schema() -> str:
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise EntryError(f"a field stands twice among {', '.join(sorted(found))}"[:300])
+    return found
+
+
 def read_entry(path: Path) -> Entry:
     """Read one entry; the error names the file and every field that does not fit."""
     try:
-        return Entry.model_validate_json(path.read_bytes())
+        raw = path.read_bytes()
+        entry = Entry.model_validate_json(raw)
+        json.loads(raw, object_pairs_hook=_once)
+        return entry
     except OSError as error:
         raise EntryError(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
@@ -190,6 +200,8 @@ def _check_runs(runs: Sequence[EntryRun]) -> list[str]:
     twice = sorted(name for name, number in Counter(run.run_id for run in runs).items() if number > 1)
     faults += [f"run_id {name!r} occurs twice" for name in twice]
     for run in runs:
+        if run.status == "refused" and run.process is not None:
+            faults.append(f"{run.run_id}: a refused run has no process score, found {run.process:g}")
         if run.status == "refused" and run.outcome:
             faults.append(f"{run.run_id}: a refused run has no outcome, found {run.outcome:g}")
         elif run.status != "refused" and run.outcome is None:
@@ -349,7 +361,8 @@ def leaderboard_markdown(entries: Sequence[Entry], intervals: Mapping[str, tuple
             _printed(row.median_wall_min, 1),
             _printed(row.cost_per_run_usd, 2) + ("*" if row.cost_provenance == "billed" else ""),
         ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        safe = (cell.replace("<", "&lt;").replace("|", "\\|").replace("\n", " ") for cell in cells)
+        lines.append("| " + " | ".join(safe) + " |")
     lines += [
         "",
         "Outcome: mean of the per-task means; s.d. over these tasks. Means over fewer than 16 tasks are over another",

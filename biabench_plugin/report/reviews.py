@@ -56,7 +56,11 @@ _NEEDED = ("run", "agent", "item", "statement", "section", "severity", "expert",
 
 def read_reviews(path: Path) -> list[Reviewed]:
     """Read a CSV of reviewed items; every column beyond the named ones is a judge, the first is the adopted one."""
-    with path.open(encoding="utf-8", newline="") as stream:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path}: expected a CSV in UTF-8: {error}") from error
+    with io.StringIO(text, newline="") as stream:
         reader = csv.DictReader(stream)
         header = list(reader.fieldnames or [])
         missing = [name for name in _NEEDED if name not in header]
@@ -69,8 +73,15 @@ def read_reviews(path: Path) -> list[Reviewed]:
         for number, line in enumerate(reader, start=2):
             verdicts = {judge: line[judge] for judge in judges if line[judge]}
             known = line["expert"] in _EXPERT and all(verdict in _JUDGE for verdict in verdicts.values())
+            try:
+                outcome = float(line["outcome"]) if line["outcome"] else None
+            except ValueError:
+                known = False
             if not known or line["severity"] not in WEIGHTS or not line["item"].isdecimal():
-                raise RunError(f"{path}: line {number}: expected a whole item number, a severity and known verdicts")
+                raise RunError(
+                    f"{path}: line {number}: expected a whole item number, a severity, known verdicts and a number as "
+                    "outcome"
+                )
             found.append(
                 Reviewed(
                     run=line["run"],
@@ -81,7 +92,7 @@ def read_reviews(path: Path) -> list[Reviewed]:
                     severity=line["severity"],
                     expert=line["expert"],
                     verdicts=verdicts,
-                    outcome=float(line["outcome"]) if line["outcome"] else None,
+                    outcome=outcome,
                 )
             )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +26,7 @@ STATES: tuple[Status, ...] = ("delivered", "no_deliverable", "crashed", "refused
 
 PUBLISHED = "full"  # the dataset that the paper and the leaderboard use
 PAPER = Path(__file__).parent / "paper"
-_PAPER_PREFIX = "paper-"
+PAPER_PREFIX = "paper-"
 
 _CLASSES = {
     "claude_code": "general",
@@ -332,7 +333,7 @@ def _limit(configuration: str, run: Mapping[str, Any]) -> tuple[bool | None, flo
     Its entries have no such field; a scored run without token counts that lasted two or four hours is one that the
     limit stopped (39 runs, as many as Table 2 of the paper counts).
     """
-    if not configuration.startswith(_PAPER_PREFIX) or run["wall_min"] is None:
+    if not configuration.startswith(PAPER_PREFIX) or run["wall_min"] is None:
         return None, None
     if run["input_tokens"] is not None:
         return False, None
@@ -421,7 +422,11 @@ def _read_csv(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
     The latter names its configurations ``entry_id`` and is of the published data; class and source of cost come from
     ``entries.csv`` beside it, where there is one.
     """
-    with path.open(encoding="utf-8", newline="") as stream:
+    try:
+        stream = io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path}: expected a CSV in UTF-8: {error}") from error
+    try:
         reader = csv.DictReader(stream)
         header = list(reader.fieldnames or [])
         names = {column: _ALIASES.get(column, column) for column in header}
@@ -434,9 +439,22 @@ def _read_csv(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
                 f"{path}: is no run CSV: columns {', '.join(missing)} are missing; found {', '.join(header)}"
             )
         about = _entries_beside(path) if published else {}
+        seen: dict[tuple[str, str], tuple[str, str | None, str]] = {}
         for number, line in enumerate(reader, start=2):
             values = {names[column]: value or "" for column, value in line.items() if column in names}
-            yield _csv_run(values, about, slugs, f"{path}: line {number}", published=published)
+            run = _csv_run(values, about, slugs, f"{path}: line {number}", published=published)
+            who = (run.agent, run.model, run.instruction)
+            if seen.setdefault((run.dataset, run.configuration), who) != who:
+                first = ", ".join(map(str, seen[run.dataset, run.configuration]))
+                raise RunError(
+                    f"{path}: line {number}: configuration {run.configuration!r} is {first} before, and here "
+                    f"{', '.join(map(str, who))}; one configuration has one agent, model and instruction"
+                )
+            if published and run.task not in slugs.values():
+                raise RunError(f"{path}: line {number}: task {values['task']!r} is none of {', '.join(sorted(slugs))}")
+            yield run
+    except csv.Error as error:
+        raise RunError(f"{path}: cannot be read as CSV: {error}") from error
 
 
 def _csv_run(

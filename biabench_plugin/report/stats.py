@@ -113,6 +113,9 @@ class Interval:
     high: float
 
 
+_LEAST_TASKS = 2  # for an interval over tasks
+
+
 @dataclass(frozen=True)
 class Bootstrap:
     """Resampled slot means: tasks drawn with replacement, then runs within each drawn task.
@@ -126,6 +129,9 @@ class Bootstrap:
     means: Floats  # (configurations, resamples)
 
     def interval(self, configuration: int) -> Interval:
+        """Return the mean and its interval; of one task alone there is none, for tasks are what is drawn."""
+        if (self.grid.counts[configuration] > 0).sum() < _LEAST_TASKS:
+            return Interval(float(self.grid.means[configuration]), np.nan, np.nan)
         return _interval(float(self.grid.means[configuration]), self.means[configuration])
 
     def difference(self, first: int, second: int) -> tuple[Interval, float]:
@@ -137,6 +143,8 @@ class Bootstrap:
             return Interval(np.nan, np.nan, np.nan), np.nan
         means = self.grid.task_means
         value = float((means[first] - means[second])[both].mean())
+        if both.sum() < _LEAST_TASKS:
+            return Interval(value, np.nan, np.nan), np.nan
         whole = both.all() or (counts[first] > 0).tolist() == (counts[second] > 0).tolist()
         drawn = self.means[first] - self.means[second] if whole else mean_along((one - two).astype(np.float64), axis=1)
         drawn = drawn[~np.isnan(drawn)]
@@ -273,8 +281,11 @@ def shares(scores: Grid, first: str = "task") -> dict[str, float]:
     """Decompose the total sum of squares with fixed effects, one factor after the other (type I).
 
     ``first`` is the factor fitted first, ``task`` or ``agent``; the other is fitted given it, then the interaction,
-    and what is left lies within pairs. The paper's figure 3b fits the task first.
+    and what is left lies within pairs. The paper's figure 3b fits the task first. Nothing is returned where no pair
+    was repeated: interaction and runs could not be told apart.
     """
+    if scores.counts.max(initial=0) < 2:
+        return {}
     values, agent, task = _long(scores)
     total = float(((values - values.mean()) ** 2).sum()) if values.size else 0.0
     if total == 0:

@@ -65,6 +65,8 @@ class Table:
             line: list[Value] = []
             for cell, has_mark in zip(row, marked, strict=True):
                 value = cell.value if not _absent(cell.value) else ""
+                if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+                    value = f"'{value}"  # a name must not become a formula of a spreadsheet
                 line += [value, cell.mark] if has_mark else [value]
             writer.writerow(line)
         return stream.getvalue()

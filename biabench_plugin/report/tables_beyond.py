@@ -50,6 +50,7 @@ def intervals(study: Study) -> Table:
         found = drawn.interval(index)
         low, middle, high = np.quantile(ranks[index], [0.025, 0.5, 0.975], method="inverted_cdf")
         lowest, highest = int(left_out[index].min()), int(left_out[index].max())
+        sure = len(grid.tasks) > 1
         rows.append(
             (
                 _configuration(study, name),
@@ -59,10 +60,10 @@ def intervals(study: Study) -> Table:
                 found.low,
                 found.high,
                 int(1 + (grid.means > grid.means[index] + _TIE).sum()),
-                int(middle),
-                Cell(f"{int(low)}–{int(high)}"),
-                float((ranks[index] == 1).mean()),
-                Cell(f"{lowest}–{highest}"),
+                int(middle) if sure else None,
+                Cell(f"{int(low)}–{int(high)}") if sure else None,
+                float((ranks[index] == 1).mean()) if sure else None,
+                Cell(f"{lowest}–{highest}") if sure else None,
             )
         )
     return Table(
@@ -84,7 +85,11 @@ def intervals(study: Study) -> Table:
             Column("rank_without_a_task", "Rank, one task left out", help="Over leaving out each task in turn"),
         ),
         rows,
-        ("Intervals from few repeats per task are too narrow in their run part; see docs/statistics.md.",),
+        (
+            "Intervals from few repeats per task are too narrow in their run part; see docs/statistics.md."
+            if grid.counts.max(initial=0) > 1
+            else "Nothing was repeated: the intervals hold the choice of tasks, and nothing of run-to-run noise.",
+        ),
         "beyond",
     )
 
@@ -129,7 +134,7 @@ def differences(study: Study) -> Table:
                 found.low,
                 found.high,
                 better,
-                "yes" if found.low > 0 or found.high < 0 else "no",
+                None if np.isnan(found.low) else "yes" if found.low > 0 or found.high < 0 else "no",
                 repeats,
                 tasks,
             )

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from biabench_plugin.report import stats
-from biabench_plugin.report.runs import PAPER, STATES, Run
+from biabench_plugin.report.runs import PAPER, PAPER_PREFIX, STATES, Run
 from biabench_plugin.report.study import ENOUGH, Study
 from biabench_plugin.report.table import Cell, Column, Table, Value
 from biabench_plugin.taskspec import Difficulty, Subtask, TaskSpec
@@ -61,6 +61,11 @@ def profile(study: Study) -> Table:
         study.judges,
         "R runs and infrastructure faults leave every mean; what was not measured is a dash, never 0.",
     ]
+    if any(run.configuration.startswith(PAPER_PREFIX) for run in study.runs):
+        notes.append(
+            "Budgets of the study's rows are those at which a run was stopped; its budget was 240 minutes, and 120 in "
+            "most sessions of Kimi K2.6, GLM-5.1 and Claude Opus 5."
+        )
     if differ:
         notes.append("! The budgets of the configurations differ: times and time-outs do not compare directly.")
     return Table(
