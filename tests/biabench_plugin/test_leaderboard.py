@@ -129,6 +129,13 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "negative tokens": (lambda e: _first(e).update(input_tokens=-1), "greater than or equal to 0"),
     "status": (lambda e: _first(e).update(status="great"), "Input should be"),
     "level": (lambda e: e["settings"].update(instruction_level="expert"), "Input should be"),
+    "infinite": (lambda e: _first(e).update(cost_usd=float("inf")), "finite number"),
+    "text as number": (lambda e: _first(e).update(outcome="0.5"), "valid number"),
+    "truth value": (lambda e: _first(e).update(outcome=True), "valid number"),
+    "refused and judged": (
+        lambda e: _first(e).update(status="refused", outcome=None, process=0.9),
+        "refused run has no process score",
+    ),
     "schema version": (lambda e: e.update(schema_version="2"), "Input should be '1'"),
 }
 
@@ -145,6 +152,22 @@ def test_every_rule_is_enforced(name: str, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert words in result.output
     assert str(path) in result.output
+
+
+def test_a_field_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    text = leaderboard.paper_entries()[0].dump()
+    path = tmp_path / "x.json"
+    path.write_text(text.replace('"id":', '"id": "paper-other", "id":', 1))
+    with pytest.raises(leaderboard.EntryError, match="stands twice"):
+        leaderboard.read_entry(path)
+
+
+def test_names_cannot_be_markup() -> None:
+    entry = _entry()
+    entry["agent"]["name"] = "<script>alert(1)</script>|x"
+    text = leaderboard.leaderboard_markdown([Entry.model_validate(entry)])
+    assert "<script>" not in text
+    assert "&lt;script>alert(1)&lt;/script>\\|x" in text
 
 
 def test_process_without_scores_but_with_a_judge() -> None:

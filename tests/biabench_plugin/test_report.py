@@ -163,6 +163,60 @@ def test_board_says_who_is_best_and_where_everybody_fails(tmp_path: Path, add: C
     assert [key for key, spot in board.spots.items() if spot.best] == [("x[brief]", "a"), ("y[brief]", "b")]
 
 
+def test_one_task_settles_nothing(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.9)
+    add("a", "y[brief]", 0.1)
+    made = build([tmp_path], tmp_path, {})
+    (board,) = made.boards
+    assert "is best with 0.90, averaged over 1 task" in board.best
+    assert board.certainty.startswith("Next is the second, y")
+    assert board.lead is None
+    assert all(place.low is None for place in board.places)
+    assert "clearly" not in made.page.read_text()
+    tables = tmp_path / "report" / "tables"
+    assert " – " in (tables / "differences.md").read_text()
+    assert "Nothing was repeated" in (tables / "intervals.md").read_text()
+
+
+def test_without_scores_nobody_fails(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.0, status=EndState.REFUSED)
+    page = build([tmp_path], tmp_path, {}).page.read_text()
+    assert "No run has a score." in page
+    assert "everybody fails" not in page
+
+
+def test_what_should_not_be_mixed_is_named(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    add("a", "x[brief]", 0.4)
+    add("a", "x[brief]", 0.4, repeat=2, effort_requested="high", agent_version="99")
+    record = add("a", "y[brief]", 0.4)
+    assert record.score is not None
+    other = record.model_copy(
+        update={
+            "score": record.score.model_copy(update={"evaluator_version": "77"}),
+            "dataset": record.dataset.model_copy(update={"revision": "other"}),
+        }
+    )
+    write_record(other, tmp_path / record.run_folder)
+    made = build([tmp_path], tmp_path, {})
+    said = [line for line in made.terminal_lines() if line.startswith("MIXED")]
+    assert len(said) == 4
+    for words in ("a (demo): runs differ in data", "evaluator: e 1, e 77", "agent version: ", "effort: high, medium"):
+        assert any(words in line for line in said), words
+    assert made.page.read_text().count("MIXED") == 4
+
+
+def test_numbers_are_never_cut_and_words_steer_no_terminal(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    for number in range(6):
+        name = f"deepseek_harness:anthropic-claude-opus-5-{number}[brief]"
+        add("a", name, 0.125 * number, status=EndState.NO_DELIVERABLE, status_reason="\x1b[31m red \x07")
+    lines = build([tmp_path], tmp_path, {}).terminal_lines()
+    assert max(map(len, lines[:-2])) <= 100
+    assert not any("\x1b" in line or "\x07" in line for line in lines)
+    assert any(line.endswith("configurations") and " of 6 " in line for line in lines)
+    rows = [line for line in lines if "-5-3[brief]" in line and "0.375" in line and "0.188" in line]
+    assert rows, lines
+
+
 def test_synthetic_agents_are_never_the_best(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
     add("a", "x[brief]", 0.4)
     path = tmp_path / add("a", "replay[brief]", 1.0).run_folder / "record.json"
@@ -170,6 +224,15 @@ def test_synthetic_agents_are_never_the_best(tmp_path: Path, add: Callable[..., 
     (board,) = build([tmp_path], tmp_path, {}).boards
     assert board.best.startswith("x")
     assert "reached 0.40" in board.best
+
+
+def test_synthetic_agents_alone_are_not_the_best_either(tmp_path: Path, add: Callable[..., TrialRecord]) -> None:
+    for name in ("replay", "empty"):
+        path = tmp_path / add("a", f"{name}[brief]", 1.0).run_folder / "record.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"synthetic": True}))
+    (board,) = build([tmp_path], tmp_path, {}).boards
+    assert "never best" in board.best
+    assert (board.certainty, board.hard) == ("", [])
 
 
 def _junit(path: Path, cases: str) -> Path:

@@ -158,6 +158,25 @@ def test_a_cost_is_the_bill_where_there_is_one(
     assert (run.cost_usd, run.cost_source) == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.encode("latin-1", "replace") + b"\xe9", "in UTF-8"),
+        (lambda text: (text + text.splitlines()[1].replace("Agentic-J", "Other")).encode(), "has one agent"),
+        (lambda text: text.replace("3d-light-sheet-brain-vessels", "foo").encode(), "task 'foo' is none of"),
+        (lambda text: (text + '"' + "x" * 200_000).encode(), "as CSV"),
+    ],
+    ids=["encoding", "two agents", "unknown task", "huge field"],
+)
+def test_a_run_csv_that_cannot_be_right_is_refused(
+    tmp_path: Path, tasks: dict[str, TaskSpec], change: Callable[[str], bytes], words: str
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(change((PAPER / "runs.csv").read_text()))
+    with pytest.raises(RunError, match=words):
+        load_runs([path], tasks)
+
+
 def test_runs_csv_is_read_back(tmp_path: Path, add: Add, tasks: dict[str, TaskSpec]) -> None:
     add(0.4, final_message="All done.", timed_out=True)
     add(0.0, repeat=2, status=EndState.REFUSED)

@@ -120,6 +120,12 @@ def test_reviews_are_read_and_bad_ones_named(tmp_path: Path) -> None:
     path.write_text(header + "r1,codex,7,Says so.,reporting,minor,perhaps,0.5,pass\n")
     with pytest.raises(RunError, match=r"reviews\.csv: line 2"):
         read_reviews(path)
+    path.write_text(header + "r1,codex,7,Says so.,reporting,minor,fail,zz,pass\n")
+    with pytest.raises(RunError, match="a number as outcome"):
+        read_reviews(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(RunError, match="in UTF-8"):
+        read_reviews(path)
     path.write_text("run,agent\n")
     with pytest.raises(RunError, match="expected columns"):
         read_reviews(path)

@@ -159,6 +159,19 @@ def test_tasks_needed() -> None:
     assert stats.repeats_to_separate(grid(values), 0, 1) == (None, 16)
 
 
+def test_without_repeats_runs_have_no_share() -> None:
+    assert stats.shares(grid(np.random.default_rng(1).uniform(size=(3, 4, 1)))) == {}
+
+
+def test_one_task_gives_no_interval() -> None:
+    drawn = stats.bootstrap(grid(np.array([[[0.1, 0.2, 0.3]], [[0.7, 0.8, 0.9]]])), 200)
+    assert drawn.interval(0).value == pytest.approx(0.2)
+    assert np.isnan(drawn.interval(0).low)
+    difference, better = drawn.difference(1, 0)
+    assert difference.value == pytest.approx(0.6)
+    assert np.isnan([difference.low, difference.high, better]).all()
+
+
 def test_shares_of_an_additive_design() -> None:
     agent, task = np.array([0.0, 0.2]), np.array([0.0, 0.4, 0.8])
     found = stats.shares(grid((agent[:, None] + task[None])[..., None].repeat(3, axis=2)))
