@@ -33,7 +33,8 @@ def report(
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="Price the stored tokens by this table, in every table and figure, whatever was recorded or billed."
+            help="Price the stored tokens by this table, in every table and figure, whatever was recorded or billed; "
+            "runs that are no records keep their cost."
         ),
     ] = None,
     tasks: TaskFolders = None,

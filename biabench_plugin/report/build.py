@@ -265,7 +265,7 @@ def _statistics(
 
     if reviewed is None:
         reviewed = reviews_below(path for path in paths if path.is_dir())
-    return export(runs, tasks, folder, reviewed), runs
+    return export(runs, tasks, folder, reviewed, prices), runs
 
 
 def _order(slugs: Iterable[str], tasks: Mapping[str, TaskSpec]) -> list[str]:

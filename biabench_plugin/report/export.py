@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.pricing import PriceTable
 from biabench_plugin.records import write_atomically
 from biabench_plugin.report.figure import Figure
 from biabench_plugin.report.reviews import Reviewed
@@ -24,7 +25,11 @@ class Exported:
 
 
 def export(
-    runs: Sequence[Run], tasks: Mapping[str, TaskSpec], folder: Path, reviewed: Sequence[Reviewed] = ()
+    runs: Sequence[Run],
+    tasks: Mapping[str, TaskSpec],
+    folder: Path,
+    reviewed: Sequence[Reviewed] = (),
+    prices: PriceTable | None = None,
 ) -> Exported:
     """Make every table and figure of the runs and write them below ``folder``.
 
@@ -32,7 +37,7 @@ def export(
     """
     from biabench_plugin.report.figures import all_figures  # only here, so that short sessions load no Matplotlib
 
-    tables, figures = all_tables(runs, tasks, reviewed), all_figures(runs, tasks, reviewed)
+    tables, figures = all_tables(runs, tasks, reviewed, prices), all_figures(runs, tasks, reviewed)
     for table in tables:
         _write(folder / "tables" / table.id, table)
     for figure in figures:

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from agents.pricing import PriceTable
 from biabench_plugin.report import stats
 from biabench_plugin.report.runs import PAPER, PAPER_PREFIX, STATES, Run
 from biabench_plugin.report.study import ENOUGH, Study
@@ -34,8 +35,8 @@ DAGGER = "† fewer than three scored runs."
 CENSORED = "‡ at least one run was stopped at the wall-clock limit; the median is right-censored."
 
 
-def tables(study: Study) -> list[Table]:
-    return [profile(study), capabilities(study), by_task(study), minutes(study), signals(study), prices(study)]
+def tables(study: Study, table: PriceTable | None = None) -> list[Table]:
+    return [profile(study), capabilities(study), by_task(study), minutes(study), signals(study), prices(study, table)]
 
 
 def names(run: Run) -> tuple[Cell | Value, ...]:
@@ -460,18 +461,28 @@ def price(model: str) -> tuple[str, tuple[float, float, float]] | None:
     return (keys[-1], price_list()[keys[-1]]) if keys else None
 
 
-def prices(study: Study) -> Table:
-    """Table F2: the models that ran, their identifiers and list prices."""
+def _listed(model: str, table: PriceTable) -> tuple[str, tuple[float, float | None, float]] | None:
+    found = table.find(_identifiers().get(model, model))
+    return None if found is None else (model, (found.input, found.cached, found.output))
+
+
+def prices(study: Study, table: PriceTable | None = None) -> Table:
+    """Table F2: the models that ran, their identifiers and list prices: the paper's, or those of a table."""
     rows = []
     for model in sorted({run.model for run in study.runs if run.model}):
-        found = price(model)
+        found = price(model) if table is None else _listed(model, table)
         weights = next(run.weights for run in study.runs if run.model == model)
         rows.append((model, _identifiers().get(model, model), weights, *(found[1] if found else (None, None, None))))
+    read = (
+        "as the paper's authors read them on 2026-08-28"
+        if table is None
+        else f"by the table of {table.date.isoformat()} ({table.source}); runs that are no records keep their cost"
+    )
     return Table(
         "tableF2",
         "Table F2. Models and list prices",
-        "US dollars per million tokens, as the paper's authors read them on 2026-08-28. A model without a price has "
-        "only the cost that its harness or provider stated.",
+        f"US dollars per million tokens, {read}. A model without a price has only the cost that its harness or "
+        "provider stated.",
         (
             Column("model", "Model", align="left"),
             Column("identifier", "Identifier", align="left"),

@@ -418,6 +418,8 @@ def test_report_can_be_priced_anew(store: Callable[..., Path], tmp_path: Path) -
     (line,) = [line for line in done.output.splitlines() if "price table of 2026-10-01" in line]
     assert line.split()[2] == "2.4000"  # 0.6 M x 2 + 0.4 M x 0.5 + 0.1 M x 10
     assert "| 2.40 " in (tables / "table1.md").read_text()
+    assert "by the table of 2026-10-01 (mine)" in (tables / "tableF2.md").read_text()
+    assert "| 2.000 | 0.500 | 10.000 |" in (tables / "tableF2.md").read_text()
     assert "list price" in (tables / "cost.md").read_text()
     (folder / "bills.json").write_text("[]")
     assert "bills.json: holds no bills" in call("report", tmp_path / "campaign").output.replace("\n", "")
