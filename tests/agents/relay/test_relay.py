@@ -510,11 +510,23 @@ def test_expect_is_answered_by_the_relay_alone(start: Start) -> None:
 def test_redirects_and_cookies_stay_with_the_agent(start: Start) -> None:
     """A redirect would carry the key to another host; a cookie belongs to one answer."""
     fault = Fault(status=307, message="elsewhere", headers={"Location": "/v1/keys", "Set-Cookie": "a=b"})
-    with ModelServer([Turn(fault=fault)]) as server, start(server.url) as (port, token, _):
-        for _ in range(2):
-            assert ask(port, token, PATHS["messages"], body("messages"))[0] == 307
+    with ModelServer([Turn(fault=fault)]) as server:
+        named = server.url.replace("127.0.0.1", "localhost")  # a jar keeps no cookies of bare addresses
+        with start(named) as (port, token, _):
+            for _ in range(2):
+                assert ask(port, token, PATHS["messages"], body("messages"))[0] == 307
         assert [request.path for request in server.everything] == [PATHS["messages"]] * 2
         assert "cookie" not in server.everything[1].headers
+
+
+@pytest.mark.full
+def test_what_was_sent_on_is_let_go(start: Start) -> None:
+    """More goes through one after the other than may be held at a time."""
+    with ModelServer([Turn(text="x")]) as server, start(server.url) as (port, token, ledger):
+        for number in range(1, 6):
+            assert ask(port, token, PATHS["chat"], body("chat", user="x" * 60_000_000))[0] == 200
+            assert wait_for(ledger, number)[-1].request_bytes > 60_000_000
+            server.everything.clear()
 
 
 def test_a_request_that_is_too_large_is_refused(start: Start) -> None:
