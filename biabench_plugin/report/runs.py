@@ -68,7 +68,10 @@ class Run:
     wall_minutes: float | None = None
     input_tokens: float | None = None
     output_tokens: float | None = None
+    cached_tokens: float | None = None
+    reasoning_tokens: float | None = None
     tool_calls: float | None = None
+    executed_blocks: float | None = None
     cost_usd: float | None = None
     cost_source: str | None = None  # "billed" or "list_price"
     budget_minutes: float | None = None
@@ -228,7 +231,10 @@ def _from_row(row: Row, prices: PriceTable | None) -> Run:
         wall_minutes=record.wall_seconds / 60,
         input_tokens=record.usage.input_tokens,
         output_tokens=record.usage.output_tokens,
+        cached_tokens=record.usage.cached_tokens,
+        reasoning_tokens=record.usage.reasoning_tokens,
         tool_calls=record.usage.tool_calls,
+        executed_blocks=record.usage.executed_blocks,
         cost_usd=cost.best_usd if prices is None else cost.metered_usd,
         cost_source=cost.provenance if prices is None or cost.metered_usd is None else "list_price",
         budget_minutes=record.budget_seconds / 60,
@@ -410,7 +416,17 @@ _ALIASES = {
 }
 _TEXTS = {"cost_source", "judge", "agent_class", "claim", "claim_published", "effort", "usage_source", "note"}
 _SCORES = {"outcome", "strict", "process", "process_published", "auditability"}
-_NUMBERS = {"wall_minutes", "input_tokens", "output_tokens", "tool_calls", "cost_usd", "budget_minutes"}
+_NUMBERS = {
+    "wall_minutes",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "tool_calls",
+    "executed_blocks",
+    "cost_usd",
+    "budget_minutes",
+}
 _FLAGS = {"timed_out", "synthetic"}
 _NEEDED = ("configuration", "agent", "model", "instruction", "task", "run_id", "status", "outcome")
 COLUMNS = (*_NEEDED[:-1], "dataset", *sorted(_SCORES), *sorted(_FLAGS), *sorted(_NUMBERS), *sorted(_TEXTS), "tags")

@@ -400,7 +400,10 @@ def signals(study: Study) -> Table:
                 len(ran),
                 _share(ran, "wall_minutes"),
                 _share(ran, "input_tokens"),
+                _share(ran, "cached_tokens"),
+                _share(ran, "reasoning_tokens"),
                 _share(ran, "tool_calls"),
+                _share(ran, "executed_blocks"),
                 _share(ran, "cost_usd"),
                 "; ".join(sorted({run.usage_source for run in ran if run.usage_source})) or None,
                 "; ".join(sorted({run.effort for run in ran if run.effort})) or None,
@@ -420,7 +423,10 @@ def signals(study: Study) -> Table:
             Column("n", "n"),
             Column("time", "Time", 2),
             Column("tokens", "Tokens", 2),
+            Column("cached", "Cached", 2),
+            Column("reasoning", "Reasoning", 2),
             Column("tool_calls", "Tool calls", 2),
+            Column("executed", "Exec.", 2, "Blocks of code that the agent ran"),
             Column("cost", "Cost", 2),
             Column("source", "Source", align="left"),
             Column("effort", "Effort", align="left"),
@@ -433,7 +439,10 @@ def signals(study: Study) -> Table:
 
 
 def _share(runs: Sequence[Run], name: str) -> float | None:
-    return sum(getattr(run, name) is not None for run in runs) / len(runs) if runs else None
+    """Return the share of runs that give a signal; ``None`` where what was read could not say it."""
+    having = sum(getattr(run, name) is not None for run in runs)
+    said = having or all(run.source == "record" for run in runs)
+    return having / len(runs) if runs and said else None
 
 
 @cache

@@ -24,6 +24,7 @@ from biabench_plugin.report import stats
 from biabench_plugin.report.claims import published_claim
 from biabench_plugin.report.runs import PAPER, RunError, load_runs, paper_runs, with_paper, write_runs
 from biabench_plugin.report.study import studies
+from biabench_plugin.report.tables_paper import signals
 from biabench_plugin.taskspec import TaskSpec, load_tasks
 from evaluators.model import OutcomeScore
 
@@ -135,6 +136,19 @@ def test_entries_are_read(tmp_path: Path, tasks: dict[str, TaskSpec]) -> None:
         "j",
     )
     assert runs[0].timed_out is None  # an entry does not say
+
+
+def test_signals_are_those_of_the_records(tmp_path: Path, add: Add, tasks: dict[str, TaskSpec]) -> None:
+    add(0.4, usage=Usage(input_tokens=10, cached_tokens=4, output_tokens=2, executed_blocks=3, source="relay"))
+    add(0.4, repeat=2, usage=Usage(input_tokens=10, output_tokens=2, source="relay"))
+    (study,) = studies(load_runs([tmp_path / "campaign"], tasks), tasks)
+    found = signals(study)
+    row = dict(zip((column.key for column in found.columns), found.rows[0], strict=True))
+    assert (row["tokens"], row["cached"], row["reasoning"], row["executed"], row["cost"]) == (1.0, 0.5, 0.0, 0.5, 0.0)
+    (paper,) = studies(load_runs([PAPER / "runs.csv"], tasks), tasks)
+    row = dict(zip((column.key for column in found.columns), signals(paper).rows[0], strict=True))
+    assert row["executed"] is None  # the study's rows do not say
+    assert row["cached"] is None
 
 
 @pytest.mark.parametrize(
