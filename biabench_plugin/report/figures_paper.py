@@ -63,7 +63,11 @@ def suite(tasks: Mapping[str, TaskSpec]) -> list[Figure]:
     specs = list(tasks.values())
     parts: dict[str, Counter[str]] = {
         "modality": Counter(task.modality.value.replace("_", " ") for task in specs),
-        "organism": Counter(task.organism.split("(")[0].split(",")[0].strip() for task in specs),
+        "organism": Counter(
+            task.organism.split("(")[0].split(",")[0].strip()
+            for task in specs
+            if not task.organism.startswith("none")  # simulated, or no cells
+        ),
         "dimension": Counter(f"{task.dimension} {task.temporal}" for task in specs),
         "difficulty": Counter(task.difficulty.value for task in specs),
         "subtask": Counter({subtask.value.replace("_", " "): 0 for subtask in Subtask}),
