@@ -34,9 +34,8 @@ def protocol_of(method: str, path: str) -> Protocol:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says about itself; one that is no JSON object is not ``readable`` and says nothing."""
+    """What a request says about itself."""
 
-    readable: bool = True
     model: str | None = None
     effort: str | None = None
     stream: bool = False
@@ -65,13 +64,11 @@ def storable(text: str, most: int = _NAME_LENGTH) -> str:
 
 
 def read_request(raw: bytes) -> Asked:
-    """Read a request's body."""
+    """Read a request's body; one that is no JSON object says nothing."""
     try:
         body = _Head.model_validate_json(raw).model_dump(exclude_unset=True)
     except ValidationError:  # lone surrogates, for one, which Python's own parser takes
         body = _object(raw)
-        if not body:
-            return Asked(readable=False)
     tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
     return Asked(
         model=_name(body.get("model")),

@@ -65,9 +65,8 @@ class Report:
         lines = _text(self._scores(), colour).splitlines() + _text(self._configurations(), colour).splitlines()
         failing = [row for row in self.rows if row.status != "delivered"]
         for row in failing[:FAILING]:
-            said = "".join(
-                sign if sign.isprintable() else " " for sign in row.note
-            )  # an agent's words steer no terminal
+            # an agent's words steer no terminal
+            said = "".join(sign if sign.isprintable() else " " for sign in row.note)
             what = f"{row.task} {row.configuration} r{row.repeat}: {row.status}: {' '.join(said.split())}"
             lines.append(_paint(what if len(what) <= WIDTH else what[: WIDTH - 1] + "…", "31", colour))
         if len(failing) > FAILING:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from biabench_plugin.report.runs import RunError
+from biabench_plugin.report.runs import RunError, csv_stream
 from biabench_plugin.report.stats import RESAMPLES, SEED, pearson, spearman
 from biabench_plugin.report.table import Cell, Column, Table, Value
 from evaluators.process.agreement import (
@@ -56,11 +56,7 @@ _NEEDED = ("run", "agent", "item", "statement", "section", "severity", "expert",
 
 def read_reviews(path: Path) -> list[Reviewed]:
     """Read a CSV of reviewed items; every column beyond the named ones is a judge, the first is the adopted one."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path}: expected a CSV in UTF-8: {error}") from error
-    with io.StringIO(text, newline="") as stream:
+    with csv_stream(path) as stream:
         reader = csv.DictReader(stream)
         header = list(reader.fieldnames or [])
         missing = [name for name in _NEEDED if name not in header]

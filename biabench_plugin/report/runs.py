@@ -432,16 +432,21 @@ _NEEDED = ("configuration", "agent", "model", "instruction", "task", "run_id", "
 COLUMNS = (*_NEEDED[:-1], "dataset", *sorted(_SCORES), *sorted(_FLAGS), *sorted(_NUMBERS), *sorted(_TEXTS), "tags")
 
 
+def csv_stream(path: Path) -> io.StringIO:
+    """Return a CSV's text for :mod:`csv`; raise :class:`RunError` where it is not in UTF-8."""
+    try:
+        return io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path}: expected a CSV in UTF-8: {error}") from error
+
+
 def _read_csv(path: Path, slugs: Mapping[str, str]) -> Iterator[Run]:
     """Read a run CSV: the ``runs.csv`` of a report, or the form of the public leaderboard's transcript.
 
     The latter names its configurations ``entry_id`` and is of the published data; class and source of cost come from
     ``entries.csv`` beside it, where there is one.
     """
-    try:
-        stream = io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path}: expected a CSV in UTF-8: {error}") from error
+    stream = csv_stream(path)
     try:
         reader = csv.DictReader(stream)
         header = list(reader.fieldnames or [])
